@@ -63,7 +63,7 @@ def ours(case: Case, params: dict) -> tuple[str, str, float, float]:
         engine = type(choose(held)[0]).__name__
     except Refusal:
         engine = "NUTS"
-    kind = "density" if found.whole else "rows"
+    kind = "density" if found.is_joint else "rows"
     return kind, engine, cold, warm(lambda: both(u, known, rows))
 
 

@@ -72,8 +72,8 @@ def parse(text: str, where: str = "the text") -> Network:
         start = read.at
         keyword = read.take()
         if keyword == "network":
-            words = read.names("{", "the name of the network")
-            name, read.at = " ".join(words) if words else name, read.at - 1
+            names = read.names("{", "the name of the network")
+            name, read.at = " ".join(names) if names else name, read.at - 1
             for token in read.attributes("the network block"):
                 read.fail(
                     f"the network block: expected 'property' or '}}', got {_format_token(token)}")
@@ -113,7 +113,7 @@ class _Reader:
     """The tokens of a text, the place reached, and errors that tell the line."""
 
     def __init__(self, text: str, where: str):
-        self.text, self.where, self.tokens, self.at = text, where, list(_tokens(text)), 0
+        self.text, self.source, self.tokens, self.at = text, where, list(_tokens(text)), 0
 
     @property
     def token(self) -> str:
@@ -126,8 +126,8 @@ class _Reader:
         return self.text.count("\n", 0, match.start(1)) + 1
 
     def fail(self, problem_and_remedy: str, pos: int | None = None) -> NoReturn:
-        raise probml.ModelError(f"{self.where}, line {self.line(self.at if pos is None else pos)}: "
-                                f"{problem_and_remedy}")
+        line = self.line(self.at if pos is None else pos)
+        raise probml.ModelError(f"{self.source}, line {line}: {problem_and_remedy}")
 
     def take(self) -> str:
         self.at += 1

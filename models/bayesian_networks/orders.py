@@ -123,7 +123,8 @@ def _families(scores: Scores, rules: Rules, child: int, subsets: np.ndarray) -> 
     """(2^(d−1),) the score of a column with each set of parents; −inf where the rules forbid it."""
     sets = without(subsets, child)
     must, may = (as_masks(arcs)[child] for arcs in (rules.forced, rules.allowed))
-    legal = (np.bitwise_count(subsets) <= rules.most) & (sets & ~may == 0) & (sets & must == must)
+    legal = ((np.bitwise_count(subsets) <= rules.max_parents)
+             & (sets & ~may == 0) & (sets & must == must))
     values = np.full(len(subsets), -np.inf)
     values[legal] = scores.families([child] * int(legal.sum()), sets[legal].tolist())
     return values

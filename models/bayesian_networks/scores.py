@@ -88,7 +88,7 @@ class Scores:
         self.size = len(variables.names)
         self.states = [1 if labels is None else len(labels) for labels in variables.labels]
         self.penalty = {"aic": 1.0, "bic": np.log(self.rows) / 2}.get(score, 0.0)
-        self.wide = sum(1 << j for j in self.continuous)
+        self.continuous_mask = sum(1 << j for j in self.continuous)
         self.counted = 0
         self._kinds = sorted(set(self.states)) if score == "k2" else []
         self._codes = {j: values for j, values in enumerate(variables.columns)
@@ -117,7 +117,7 @@ class Scores:
         out = np.full(len(parents), -np.inf)
         pairs = list(zip(children, parents, strict=True))
         tabular = [i for i, (child, mask) in enumerate(pairs) if child in self._codes
-                   and not mask & self.wide]
+                   and not mask & self.continuous_mask]
         normal = [i for i, (child, _) in enumerate(pairs) if child not in self._codes]
         if tabular:
             self._count({s for i in tabular for s in (pairs[i][1], pairs[i][1] | 1 << pairs[i][0])})
@@ -276,7 +276,8 @@ class Scores:
         for the parents themselves."""
         groups: dict[tuple[int, int], list[int]] = {}
         for mask in sorted(mask for mask in masks if mask not in self._regressions):
-            groups.setdefault((mask & ~self.wide, (mask & self.wide).bit_count()), []).append(mask)
+            groups.setdefault((mask & ~self.continuous_mask,
+                               (mask & self.continuous_mask).bit_count()), []).append(mask)
         index = {j: k for k, j in enumerate(self.continuous)}
         for (discrete, p), members in groups.items():
             rows, scatter = self._moments_of(discrete)
@@ -288,7 +289,8 @@ class Scores:
             # what is held at once: 2^22 numbers
             batch = max(1, 2**22 // (rows.size * max(p, 1) * len(index)))
             for part in (members[i : i + batch] for i in range(0, len(members), batch)):
-                parents = np.array([[index[j] for j in bits(mask & self.wide)] for mask in part],
+                parents = np.array([[index[j] for j in bits(mask & self.continuous_mask)]
+                                    for mask in part],
                                    np.intp).reshape(len(part), p)
                 rss = _residuals(scatter, parents)  # (b, q, m)
                 variance = np.maximum(rss / (rows - p - 1)[:, None], MIN_RELATIVE_VARIANCE)

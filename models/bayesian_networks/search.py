@@ -38,8 +38,8 @@ class Rules:
 
     allowed: np.ndarray
     forced: np.ndarray
-    most: int  # parents of a node
-    given: bool  # did the caller give a list?
+    max_parents: int  # parents of a node
+    is_restricted: bool  # did the caller give a list?
 
 
 def as_masks(arcs: np.ndarray) -> list[int]:
@@ -80,7 +80,7 @@ class _Climber:
         call."""
         masks, families = as_masks(self.arcs), []
         for child in map(int, children):
-            has_room = self.arcs[:, child].sum() < self.rules.most
+            has_room = self.arcs[:, child].sum() < self.rules.max_parents
             toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & has_room)
             families += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j))
                                                        for j in np.flatnonzero(toggles)]
@@ -124,7 +124,7 @@ def _legal(arcs: np.ndarray, rules: Rules) -> np.ndarray:
     # paths of twice the length; one from a node to itself has length 0
     for _ in range(len(arcs).bit_length()):
         reach = np.minimum(reach @ reach, 1)
-    has_room = arcs.sum(0) < rules.most
+    has_room = arcs.sum(0) < rules.max_parents
     toggle = np.where(arcs, ~rules.forced, rules.allowed & has_room & ~arcs.T & (reach.T == 0))
     # of an arc: no second path leads from its tail to its head
     unique = arcs.astype(np.float32) @ reach < 1.5
@@ -204,7 +204,7 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     must, may = as_masks(rules.forced), as_masks(rules.allowed)
     for child in range(size):
         masks = without(subsets, child)
-        legal = (count <= rules.most) & (masks & ~may[child] == 0) & (
+        legal = (count <= rules.max_parents) & (masks & ~may[child] == 0) & (
             masks & must[child] == must[child]
         )
         best, source = np.full(len(subsets), -np.inf), subsets.astype(np.int32)
@@ -244,7 +244,7 @@ def tree(variables: Variables, scores: FamilyScores, rules: Rules,
     if root is not None and root not in names:
         raise ModelError(
             f"learn_structure: root={root!r} is not a column; {use_one_of(names, root)}")
-    if rules.given or rules.most == 0:
+    if rules.is_restricted or rules.max_parents == 0:
         raise ModelError("learn_structure(method='chow_liu'): whitelist, blacklist and "
                          "max_parents=0 are not supported. Omit them, or choose method='exact' or "
                          "'hill_climb'")

@@ -25,7 +25,7 @@ class Steps(NamedTuple):
     Attributes:
         values: all steps behind one another, (n_steps, d).
         lengths: the steps of each.
-        listed: they came as a list. alone: they came as one array without lengths.
+        listed: they came as a list. is_single: they came as one array without lengths.
         tables: of each part of the list, or of the one array, what holds its numbers.
         labels: of each of these the labels of its rows; None of an array.
     """
@@ -33,7 +33,7 @@ class Steps(NamedTuple):
     values: np.ndarray
     lengths: np.ndarray
     listed: bool
-    alone: bool
+    is_single: bool
     tables: "tuple[pd.DataFrame, ...]"
     labels: tuple[Labels | None, ...]
 
@@ -61,7 +61,7 @@ class Steps(NamedTuple):
         """Answers about the steps that follow each sequence, (steps, ...) each, with the labels
         that follow those of the rows; of one array with lengths they are one array."""
         parts = [np.asarray(part) for part in answers]
-        if not (self.listed or self.alone):
+        if not (self.listed or self.is_single):
             return np.stack(parts)
         return self._split_tables(parts, names, framed, True)
 

@@ -73,7 +73,7 @@ def mixture_of_experts(
     weights, precision = _experts(x, k, classes, weight_scale, bias_scale, scale)
     with probml.rows():
         code = sample("z", dist.Categorical(states[0])) if states else jnp.zeros(x.shape[:-1], int)
-        _answer(x, code, weights, precision)
+        _response_site(x, code, weights, precision)
 
 
 mixture_of_experts.summarized(experts_tables)
@@ -119,7 +119,7 @@ def _tree(x, levels, classes, gate_scale, weight_scale, bias_scale, scale):
             gate = gates[choice].reshape(-1, columns, size - 1)
             logits = _pick(jnp.tensordot(_with_intercept(x), gate, ((-1,), (1,))), code)
             code = size * code + sample(choice, dist.Categorical(logits=_full(logits)))
-        _answer(x, code, weights, precision)
+        _response_site(x, code, weights, precision)
 
 
 def _experts(x, leaves, classes, weight_scale, bias_scale, scale):
@@ -133,7 +133,7 @@ def _experts(x, leaves, classes, weight_scale, bias_scale, scale):
     return weights, sample("precision", dist.Gamma(1.5, scale**2 / 2).expand([leaves]).to_event(1))
 
 
-def _answer(x, code, weights, precision):
+def _response_site(x, code, weights, precision):
     """The site y given the number of the expert: all experts by one product, then the row's own."""
     outputs = _pick(jnp.tensordot(_with_intercept(x), weights, ((-1,), (weights.ndim - 1,))), code)
     sample("y", dist.Categorical(logits=_full(outputs)) if precision is None

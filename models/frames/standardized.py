@@ -77,7 +77,7 @@ class Standardized(Complete):
             rows = self._design(subset) * np.sqrt(weights[::step])[:, None]
             wide = rows.shape[0] < rows.shape[1]
             size = np.linalg.svd(np.linalg.qr(rows.T if wide else rows, mode="r"), compute_uv=False)
-            rank = int(_known(size, rows, self._digits(subset) * step).sum())
+            rank = int(_is_significant(size, rows, self._digits(subset) * step).sum())
             if rank == rows.shape[1]:
                 break
         return rank
@@ -153,9 +153,9 @@ def directions(rows: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarra
     condition."""
     _, singular, axes = np.linalg.svd(np.linalg.qr(rows, mode="r") if rows.shape[0] > rows.shape[1]
                                       else rows, full_matrices=False)
-    return _known(singular, rows, rounding), singular, axes
+    return _is_significant(singular, rows, rounding), singular, axes
 
 
-def _known(singular: np.ndarray, rows: np.ndarray, rounding: float) -> np.ndarray:
+def _is_significant(singular: np.ndarray, rows: np.ndarray, rounding: float) -> np.ndarray:
     """Which of the singular values of rows are not rounding."""
     return singular > singular[:1] * rounding * max(rows.shape)

@@ -71,7 +71,7 @@ class PartlyLabelled:
         means = {other: score.mean() for other, score in scores.items() if score is not None}
         best = max(means, key=means.__getitem__)
         text = (
-            f"unlabelled rows ({int(judge.hidden.sum())}) lower the log-likelihood of held-out "
+            f"unlabelled rows ({int(judge.is_missing.sum())}) lower the log-likelihood of held-out "
             f"labels by {losses.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
             f"rows, {without.mean():.3f} without). The clusters of the rows may differ from the "
             f"classes. With unlabelled_weight={best:g} the log-likelihood is "
@@ -89,7 +89,7 @@ class _Judge:
     def __init__(self, estimator, model, data: SiteValues, weights, start: Mapping):
         self.estimator, self.model, self.data, self.start = estimator, model, data, start
         self.codes = np.asarray(data[estimator._target], float)
-        self.rows, self.hidden = len(self.codes), np.isnan(self.codes)
+        self.rows, self.is_missing = len(self.codes), np.isnan(self.codes)
         self.weights = np.ones(self.rows) if weights is None else np.asarray(weights, float)
         self.weighted = weights is not None
         self.within = {name for name, site in model.structure.nodes(data=True) if site["rows"]}
@@ -120,7 +120,7 @@ class _Judge:
         return self.known[weight]
 
     def _score(self, weight: float) -> np.ndarray | None:
-        counts = np.bincount(self.codes[~self.hidden].astype(int),
+        counts = np.bincount(self.codes[~self.is_missing].astype(int),
                              minlength=len(self.estimator.classes_))
         n_folds = min(FOLDS, int(counts.min()))
         engine = self.estimator.engine
@@ -128,10 +128,10 @@ class _Judge:
             return None
         random = np.random.default_rng(0)
         rows = np.sort(random.permutation(self.rows)[:ROWS])
-        if len(rows) < self.rows and np.bincount(self.codes[rows][~self.hidden[rows]].astype(int),
-                                                 minlength=len(counts)).min() < n_folds:
+        codes = self.codes[rows][~self.is_missing[rows]].astype(int)
+        if len(rows) < self.rows and np.bincount(codes, minlength=len(counts)).min() < n_folds:
             return None
-        labelled = rows[~self.hidden[rows]]
+        labelled = rows[~self.is_missing[rows]]
         fold_of = np.empty(len(labelled), int)
         shuffled = random.permutation(len(labelled))
         # stratified: every class is dealt out in turn

@@ -60,7 +60,7 @@ def inducing_points(covariance: np.ndarray, noise: float, variance: float) -> np
 
 
 @partial(jax.jit, static_argnums=0)
-def _between(places: Places, point: jax.Array, x: jax.Array, z: jax.Array) -> jax.Array:
+def _cross_covariance(places: Places, point: jax.Array, x: jax.Array, z: jax.Array) -> jax.Array:
     return kernel_of(places.kernel, places.params(jnp.exp(point)))(x, z)
 
 
@@ -73,15 +73,15 @@ def _of_points(places: Places, point: jax.Array, z: jax.Array) -> jax.Array:
 def _block_sums(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
                 inverse: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The parts of P and a of some rows."""
-    half = _between(places, point, x, z) @ inverse.T
+    half = _cross_covariance(places, point, x, z) @ inverse.T
     return half.T @ half, y @ half
 
 
 @partial(jax.jit, static_argnums=0)
-def _pulled(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
-            square: jax.Array, linear: jax.Array) -> jax.Array:
+def _parameter_slopes(places: Places, point: jax.Array, x: jax.Array, y: jax.Array, z: jax.Array,
+                      square: jax.Array, linear: jax.Array) -> jax.Array:
     """Σ (2 K G + y gᵀ)_ij ∂K_ij/∂u of some rows, (p,)."""
-    cross, pull = jax.vjp(lambda u: _between(places, u, x, z), point)
+    cross, pull = jax.vjp(lambda u: _cross_covariance(places, u, x, z), point)
     return pull(2 * cross @ square + y[:, None] * linear)[0]
 
 
@@ -129,22 +129,22 @@ class Solved(NamedTuple):
 class Bound(Density):
     """Titsias's bound of rows x (n, d) and y (n,), of mean 0."""
 
-    left = np.inf  # the trace term of the last value
+    trace_term = np.inf  # the trace term of the last value
 
     def __init__(self, places: Places, x: np.ndarray, y: np.ndarray, points: np.ndarray):
         super().__init__(places, x, y)
         self.points, self._step = np.asarray(points, float), -(-len(y) // INFORMED_ROWS)
-        self._some = Density(places, x[:: self._step], y[:: self._step])
+        self._subset = Density(places, x[:: self._step], y[:: self._step])
 
     @property
     def finding(self) -> Finding:
         """The finding that it is no log-likelihood, with its trace term."""
         return Finding.of(Code.INDUCING_POINTS, rows=len(self.y), points=len(self.points),
-                          left=self.left)
+                          left=self.trace_term)
 
     def information(self, point: np.ndarray) -> np.ndarray:
         """The average information there, (p, p), from that of some rows."""
-        return self._step * self._some.information(point)
+        return self._step * self._subset.information(point)
 
     def _blocks(self):
         size = BLOCK // len(self.points)
@@ -177,8 +177,9 @@ class Bound(Density):
         total = self.y @ self.y
         variance = float(self.places.params(np.exp(point))["variance"])
         residual = n * variance - np.trace(square)
-        self.left = 0.5 * residual / s
-        value = -0.5 * (n * np.log(2 * np.pi * s) + (total - linear @ weights) / s) - self.left - (
+        self.trace_term = 0.5 * residual / s
+        value = -0.5 * (n * np.log(2 * np.pi * s) + (total - linear @ weights)
+                        / s) - self.trace_term - (
             np.log(np.diagonal(solved.inner)).sum())
         core = np.eye(len(square)) - cho_solve((solved.inner, True), np.eye(len(square)))
         of_noise = 0.5 * (np.trace(core) / s - n / s + (total + residual) / s**2 + (
@@ -190,6 +191,6 @@ class Bound(Density):
             of_noise, -0.5 * n / s))
         of_square, of_linear = 0.5 / s * inverse_t @ core @ solved.inverse, inverse_t @ weights / s
         for x, y in self._blocks():
-            slopes += np.asarray(_pulled(self.places, point, x, y, self.points, of_square,
-                                         of_linear))
+            slopes += np.asarray(_parameter_slopes(self.places, point, x, y, self.points, of_square,
+                                                   of_linear))
         return Evaluation(float(value), slopes, self.information(point) if informed else unit)

@@ -195,7 +195,7 @@ class Terms:
         Raises:
             DataError: a column or a cell that is missing.
         """
-        left = _left(self.parts.text, self.parts.left, table) if self.parts.left else {}
+        left = _response(self.parts.text, self.parts.left, table) if self.parts.left else {}
         return left | (self._offset(table) if self.parts.offsets else {})
 
     def _offset(self, table: DataLike) -> dict[str, np.ndarray]:
@@ -218,7 +218,7 @@ class Terms:
         omitted, extras = {*params} - {*params[: len(args)], *kwargs}, {}
         if omitted & {"y", "trials", "event"} and self.parts.left:
             try:
-                extras = _left(self.parts.text, self.parts.left, X)
+                extras = _response(self.parts.text, self.parts.left, X)
             except DataError:
                 pass  # new rows need no left side
         if "offset" in omitted and self.parts.offsets:
@@ -294,7 +294,7 @@ def _spec(formula: str, state: tuple[dict, dict]) -> "ModelSpec":
                        for name, (kind, levels) in factors.items()})
 
 
-def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
+def _response(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
     """The left side of a formula: y, and trials or event."""
     call = re.fullmatch(r"(cbind|p|prop|Surv)\s*\((.*)\)", left, re.DOTALL)
     if call is None:

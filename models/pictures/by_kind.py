@@ -40,14 +40,14 @@ class Drawing(NamedTuple):
 
     Attributes:
         title: of its tab. draw: of (fitted, X, y). caption: what it shows. rows: whether it needs
-            rows. each: whether it may leave rows out.
+            rows. may_drop_rows: whether it may leave rows out.
     """
 
     title: str
     draw: Callable[[FitOrEstimator, DataLike, ArrayLike], object]
     caption: str
     rows: bool = True
-    each: bool = False
+    may_drop_rows: bool = False
 
 
 def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
@@ -124,7 +124,7 @@ def draw_pictures(subject: Subject) -> list[tuple[str, str, str]]:
     for drawing in KINDS.get(kind_of(fitted), ()):
         if drawing.rows and X is None:
             continue
-        data = _subsample(X, y) if drawing.each else (X, y)
+        data = _subsample(X, y) if drawing.may_drop_rows else (X, y)
         # it may be no picture of these data, such as ellipses of categories
         with contextlib.suppress(ModelError, DataError, Refusal, AttributeError, KeyError):
             drawn.append((drawing.title, _svg(drawing.title, drawing.caption, drawing.draw, fitted,
@@ -236,7 +236,8 @@ def _plot_confusion(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
 
 ELLIPSES = Drawing(
     "Ellipses", _ellipses, "Rows in the colours of their probabilities, and the normal "
-                           "components as ellipses of 1 and 2 standard deviations.", each=True)
+                           "components as ellipses of 1 and 2 standard deviations.",
+                           may_drop_rows=True)
 PROFILE = Drawing(
     "Profile", lambda fitted, X, y: profile(fitted), "Mean or probability of each column in each "
                                                      "component or class; the colour is the "
@@ -245,7 +246,7 @@ PROFILE = Drawing(
     rows=False)
 SHARES = Drawing(
     "Assignments", lambda fitted, X, y: responsibilities(fitted, X),
-    "Probability of each component for each row, sorted.", each=True)
+    "Probability of each component for each row, sorted.", may_drop_rows=True)
 SIZES = Drawing(
     "Criteria", lambda fitted, X, y: choosing(fitted),
     "Information criteria by size; a ring marks the best of each.", rows=False)
@@ -254,11 +255,12 @@ FOREST = Drawing(
     "Coefficients with their 95% intervals, without the intercept.", rows=False)
 RESIDUALS = Drawing(
     "Residuals", residuals, "Residuals against fitted values, and the running mean of the "
-                            "residuals. If the model fits, there is no pattern.", each=True)
+                            "residuals. If the model fits, there is no pattern.",
+                            may_drop_rows=True)
 QQ = Drawing(
     "Normal quantiles", qq, "Quantiles of the standardised residuals against those of a normal "
                             "distribution.",
-    each=True)
+    may_drop_rows=True)
 EFFECTS = Drawing(
     "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; those "
                                 "that differ from the mean of all are coloured.", rows=False)
@@ -273,7 +275,7 @@ NETWORK = Drawing(
     "probabilities of each variable.", rows=False)
 BIPLOT = Drawing(
     "Biplot", lambda fitted, X, y: biplot(fitted, X), "Rows by their first two scores, and columns "
-    "as arrows by their loadings.", each=True)
+    "as arrows by their loadings.", may_drop_rows=True)
 SMOOTH = Drawing("Smooth", _smooth, "The estimated curve with its 95% band.")
 
 KINDS: dict[str, tuple[Drawing, ...]] = {

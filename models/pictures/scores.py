@@ -68,8 +68,8 @@ def counts(bins: Bins, *, ax=None):
     ax, middles = axes_of(ax), 0.5 * (bins.edges[1:] + bins.edges[:-1])
     ax.bar(bins.edges[:-1], bins.high - bins.low, np.diff(bins.edges), bins.low, align="edge",
            color=COLOURS[5], alpha=0.45, edgecolor="white")
-    ax.hlines(bins.middle, bins.edges[:-1], bins.edges[1:], color=INK, linewidth=1.4)
-    ax.plot(middles, bins.seen, "o", color=COLOURS[1], markersize=5)
+    ax.hlines(bins.median, bins.edges[:-1], bins.edges[1:], color=INK, linewidth=1.4)
+    ax.plot(middles, bins.observed, "o", color=COLOURS[1], markersize=5)
     ax.set(xlabel=bins.name, ylabel="values", ylim=(0, None))
     return ax
 

@@ -164,7 +164,7 @@ class BayesianLinearRegression(FromMoments):
     def _doubt_noise(self, scales, system: evidence.Problem, output: int) -> None:
         """Say where weights meet few rows exactly, so that the evidence rises as the noise goes to
         0: the noise is then where it was let to, and not what anybody measured."""
-        total = system.rest + float(system.target @ system.target)
+        total = system.residual_ss + float(system.target @ system.target)
         if (self.noise is not None or system.rows > self.n_features_in_
             or scales.variance * system.rows > NONE * total):
             return

@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
     root: np.ndarray  # (d, d)
     target: np.ndarray  # (d,)
-    rest: float  # Σ of squares beyond all columns
+    residual_ss: float  # Σ of squares beyond all columns
     rows: float  # N
     offset: float  # −½ log|FᵀF|
 
@@ -84,7 +84,7 @@ def _solve(system: Problem, ratio: np.ndarray, floor: float, variance: float | N
     stacked[d:, :d] = np.eye(d)
     r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][: d + 1])
     unit = solve_triangular(r[:d, :d], r[:d, d], check_finite=False) if d else np.zeros(0)
-    rss = system.rest + (r[d, d] ** 2 if len(r) > d else 0.0)
+    rss = system.residual_ss + (r[d, d] ** 2 if len(r) > d else 0.0)
     noise = max(rss / system.rows, floor) if variance is None else variance
     log_density = -0.5 * system.rows * np.log(2 * np.pi * noise) - rss / (2 * noise)
     return _Solved(log_density - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + system.offset, unit,
@@ -138,7 +138,8 @@ def choose(system: Problem, groups, floor: float = 0.0, variance: float | None =
 def choose_noise(system: Problem, prior: np.ndarray, groups, floor: float = 0.0) -> Scales:
     """The noise of highest evidence, where the weights' prior variances (d,) are known in their own
     units: a search of the line."""
-    upper = max(system.rest + float(system.target @ system.target), floor, np.finfo(float).tiny)
+    upper = max(system.residual_ss + float(system.target @ system.target), floor,
+                np.finfo(float).tiny)
     low, high = np.log(max(floor, 1e-30 * upper)), np.log(upper)
 
     def loss(log_v):
@@ -166,13 +167,13 @@ def _best_ratio(system: Problem, floor: float, variance: float | None) -> float:
         """d log evidence / d log ρ."""
         rho = np.exp(log_ratio)
         shrink = 1 / (1 + rho * eigvals)
-        rss = system.rest + (z * shrink).sum()
+        rss = system.residual_ss + (z * shrink).sum()
         noise = max(rss / system.rows, floor) if variance is None else variance
         return 0.5 * (rho * (z * eigvals * shrink**2).sum() / noise - (1 - shrink).sum())
 
     def value(log_ratio):
         shrink = 1 / (1 + np.exp(log_ratio) * eigvals)
-        rss = system.rest + (z * shrink).sum()
+        rss = system.residual_ss + (z * shrink).sum()
         noise = max(rss / system.rows, floor) if variance is None else variance
         return -0.5 * system.rows * np.log(noise) - 0.5 * rss / noise + 0.5 * np.log(shrink).sum()
 
@@ -198,7 +199,7 @@ def _newton(system: Problem, groups, ratio: float, floor: float, variance: float
         group_of[members] = g
     member = np.eye(len(groups))[group_of]  # (d, groups)
     gram, rhs = system.root.T @ system.root, system.root.T @ system.target
-    total_ss, top = system.rest + system.target @ system.target, member.T @ np.diagonal(gram)
+    total_ss, top = system.residual_ss + system.target @ system.target, member.T @ np.diagonal(gram)
     # what Cholesky's digits bear
     low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, 0.6 * HIGH))
 
@@ -209,7 +210,7 @@ def _newton(system: Problem, groups, ratio: float, floor: float, variance: float
         except np.linalg.LinAlgError:  # a scale so large that the digits are gone
             return (-np.inf,)
         half = solve_triangular(lower, scale * rhs, lower=True, check_finite=False)
-        rss = max(total_ss - half @ half, system.rest)
+        rss = max(total_ss - half @ half, system.residual_ss)
         noise = max(rss / system.rows, floor) if variance is None else variance
         value = -0.5 * system.rows * np.log(noise) - 0.5 * rss / noise - np.log(
             np.diagonal(lower)
@@ -259,7 +260,7 @@ def _coordinate_ascent(system: Problem, start: np.ndarray, variance: float | Non
     norms[norms == 0] = 1.0
     root = system.root / norms
     gram, b = root.T @ root, root.T @ system.target
-    total_ss, n = system.rest + system.target @ system.target, system.rows
+    total_ss, n = system.residual_ss + system.target @ system.target, system.rows
     ratio = start * norms**2
     for _ in range(sweeps):
         active, previous = ratio > 0, ratio.copy()

@@ -75,7 +75,7 @@ def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
     factors = pd.Index([f"factor {i + 1}" for i in range(k)])
     series = estimates.columns("y", d, ("loadings", 0))
     order = estimates.values["coefficients"].shape[-1]
-    estimates.shown.add("partial")
+    estimates.covered.add("partial")
     return [estimates.across("Loadings", series, factors, estimates.of("loadings")),
             estimates.across("Autoregressive coefficients", factors,
                              [f"lag {i + 1}" for i in range(order)],

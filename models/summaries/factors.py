@@ -41,7 +41,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
     table = estimates.across("", items, [f"factor {i + 1}" for i in range(k)],
                              estimates.function(turned, "loadings", "precision",
                                                 traced=rotation is None))
-    estimates.words["precision"] = "uniqueness"
+    estimates.table_names["precision"] = "uniqueness"
     mean = estimates.of("mean")
     sd = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
@@ -52,7 +52,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
 
 def item_tables(estimates: Estimates) -> list[Table]:
     """Tables of item_response: discrimination a and difficulty b of each item."""
-    estimates.shown.add("easiness")
+    estimates.covered.add("easiness")
     d = estimates.values["difficulty"].shape[0]
     items = estimates.columns("y", d, ("difficulty", 0))
     a, b = estimates.of("discrimination"), estimates.of("difficulty")

@@ -158,14 +158,14 @@ def _categories(estimates: Estimates, name: str, index: "pd.Index") -> Table:
     rows = pd.MultiIndex.from_tuples(
         [(column, label) for column, own in zip(columns, known, strict=True)
          for label in (*own, *["(another)"] * (states - len(own)))], names=["column", "category"])
-    estimates.words[f"{name}_probs"] = CATEGORIES
+    estimates.table_names[f"{name}_probs"] = CATEGORIES
     return by_group(estimates, "", rows, index, estimates.of(f"{name}_probs"))
 
 
 def topic_tables(estimates: Estimates, top: int = 10) -> list[Table]:
     """Tables of latent_dirichlet: the most probable words of each topic."""
     topic = np.asarray(estimates.values["topic"])
-    estimates.shown.update(("topic", "share"))
+    estimates.covered.update(("topic", "share"))
     order = np.argsort(-topic, 1)[:, :top]
     names = estimates.columns("word", topic.shape[1], ("topic", 1))
     mean = np.asarray(estimates.values["share"]).mean(0)

@@ -87,7 +87,7 @@ def _random(estimates: Estimates) -> Table:
     """Standard deviations of the random effects, and their correlations."""
     rows, columns, correlation = [], [], []
     for name, (_, width) in estimates.settings["effects"].items():
-        estimates.shown.add(name)
+        estimates.covered.add(name)
         sds = estimates.of(f"sd_{name}").map(np.ravel)
         own = _columns_of(estimates, name, width)
         rows += [(name, each) for each in own]

@@ -60,13 +60,13 @@ class PruningWeights(NamedTuple):
             trees.
         log_best: of the most probable one, prior and evidence.
         split: (m,) posterior probability that a node which is reached is split.
-        kept: (m,) bool, nodes that the most probable pruning splits.
+        in_best: (m,) bool, nodes that the most probable pruning splits.
     """
 
     log_evidence: float
     log_best: float
     split: np.ndarray
-    kept: np.ndarray
+    in_best: np.ndarray
 
 
 def log_leaf(counts: np.ndarray, concentration: float) -> np.ndarray:
@@ -108,7 +108,7 @@ def shares(tree: GrowingList, weighed: PruningWeights, average: bool,
     that would go no further), all prunings averaged or by the best."""
     p = tree.counts + concentration
     p = p / p.sum(-1, keepdims=True)
-    p_go = weighed.split if average else weighed.kept.astype(float)
+    p_go = weighed.split if average else weighed.in_best.astype(float)
     probs, reach = np.zeros_like(p), np.zeros(len(p))
     reach[0] = 1.0
     for t in range(len(p)):
@@ -201,7 +201,7 @@ class EvidenceTree(Classifier):
         weighed = weigh_prunings(self._grown, self.concentration, self.base, self.power)
         self._shares = shares(self._grown, weighed, self.average, self.concentration)
         self.tree_, self.log_evidence_ = grown, weighed.log_evidence
-        self.n_leaves_ = int(round(_leaves(self._grown, weighed.kept.astype(float))))
+        self.n_leaves_ = int(round(_leaves(self._grown, weighed.in_best.astype(float))))
         self.expected_leaves_ = _leaves(self._grown, weighed.split)
         return self
 

@@ -18,8 +18,7 @@ from probml.assessment.pages.html import noted, records_of, table
 from probml.dataset import dataset
 from probml.device import load
 from probml.engines import NUTS, Exact
-from probml.engines.engine import Engine, Problem, checked, planned
-from probml.engines.ladder import refusal
+from probml.engines.engine import Engine, Problem, checked, planned, refusal
 from probml.errors import DataError, counted
 from probml.language.language import Bound
 from probml.numerics.process.libraries import pd
@@ -298,7 +297,7 @@ def _prior_predictive(data: dataset.Data, columns: Mapping[str, np.ndarray],
     records, data = {}, without_masked(data, {})
     for name, values in columns.items():
         site, column = data.structure.sites[name], data.table.columns[name]
-        mask = np.ones(values.shape[1:], bool) if column.seen is None else column.seen
+        mask = np.ones(values.shape[1:], bool) if column.observed is None else column.observed
         drawn = values[:, mask].astype(float)  # (simulations, seen cells)
         actual = column.values[mask].astype(float)
         if site.states is not None:

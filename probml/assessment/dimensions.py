@@ -138,9 +138,9 @@ class Dimensions:
     """
 
     def __init__(self, fit: Fitted, data: "Data"):
-        self.structure, self.held = data.structure, data
+        self.structure, self.data = data.structure, data
         self.labels = {**fit.names, **data.labels}
-        self.taken: dict[str, tuple] = {}  # dimension → (its meaning, its size)
+        self.meanings: dict[str, tuple] = {}  # dimension → (its meaning, its size)
         self.coords: dict[str, ArrayLike] = {}
         self.rows = self._name("rows", ("plate", "rows"), data.table.rows)
         index = data.table.index
@@ -154,7 +154,7 @@ class Dimensions:
         no other dimension."""
         for choice in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
             if choice not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
-                if self.taken.setdefault(choice, (meaning, size)) == (meaning, size):
+                if self.meanings.setdefault(choice, (meaning, size)) == (meaning, size):
                     self.coords.setdefault(choice, np.arange(size))
                     return choice
         raise AssertionError(f"a hundred dimensions have the name '{name}'")
@@ -186,7 +186,7 @@ class Dimensions:
         """The dimensions of a site inside rows: rows, its plates, the axes of an event, of which
         one may be the steps of a chain."""
         site = self.structure.named[name]
-        shape = site.along(self.held.steps)
+        shape = site.along(self.data.steps)
         dims = self._name_axes(name, shape)
         for i, (plate, size) in enumerate(p for p in site.plates if p[0] != "rows"):
             dims[i] = self._name(plate, ("plate", plate), size)
@@ -210,9 +210,9 @@ class Dimensions:
 
     def covariate(self, name: str) -> tuple[str, ...]:
         """The dimensions of an input."""
-        dims = self._name_axes(name, self.held.table.inputs[name].shape[1:])
+        dims = self._name_axes(name, self.data.table.inputs[name].shape[1:])
         if name in self.structure.timed:
-            dims[0] = self._name("step", ("plate", "step"), present(self.held.steps))
+            dims[0] = self._name("step", ("plate", "step"), present(self.data.steps))
         self._along_columns(name, dims)
         return (self.rows, *dims)
 

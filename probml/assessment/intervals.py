@@ -91,12 +91,12 @@ def _answer_for_new_values(data: dataset.Data, site: str, ask: Callable[[dataset
     if column is None:
         return ask(data)
     fresh = ask(data.without([site]))
-    if column.seen is None:
+    if column.observed is None:
         return fresh
-    cells = column.seen.reshape(data.table.rows, -1)
+    cells = column.observed.reshape(data.table.rows, -1)
     if not (cells.any(1) & ~cells.all(1)).any():
         return fresh
-    return np.where(column.seen, fresh, ask(data))
+    return np.where(column.observed, fresh, ask(data))
 
 
 def _warn_without_mean(fit: Fitted, site: str) -> None:

@@ -169,8 +169,8 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     p = asking.answer(fit, rows.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
-    if column.seen is not None:
-        truth[~column.seen] = None
+    if column.observed is not None:
+        truth[~column.observed] = None
     return calibration(truth, p, fit.labels(name), bins=bins, strategy=strategy)
 
 

@@ -38,21 +38,21 @@ class Statistic(NamedTuple):
 
     name: str
     of: str
-    seen: float
+    observed: float
     low: float  # central 95% of the replicates
-    middle: float
+    median: float
     high: float
-    above: float  # share of replicates in which it is greater, ties halved: the p-value
+    p_value: float  # share of replicates in which it is greater, ties halved: the p-value
 
     @property
     def missed(self) -> bool:
         """Whether the model misfits it: more extreme than in all replicates, and as far from their
         median as a normal variable in one case of a thousand, so that of some dozens of statistics
         hardly one misfits by chance."""
-        side = self.high - self.middle if self.seen > self.middle else self.middle - self.low
-        return (not 0.0 < self.above < 1.0
-                and abs(self.seen - self.middle) > MISFIT_DISTANCE * max(
-                    side, 1e-9 * abs(self.middle)))
+        side = self.high - self.median if self.observed > self.median else self.median - self.low
+        return (not 0.0 < self.p_value < 1.0
+                and abs(self.observed - self.median) > MISFIT_DISTANCE * max(
+                    side, 1e-9 * abs(self.median)))
 
 
 class Bins(NamedTuple):
@@ -60,9 +60,9 @@ class Bins(NamedTuple):
 
     name: str
     edges: np.ndarray
-    seen: np.ndarray
+    observed: np.ndarray
     low: np.ndarray  # central 95% of the replicates
-    middle: np.ndarray
+    median: np.ndarray
     high: np.ndarray
 
 

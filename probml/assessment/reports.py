@@ -236,7 +236,7 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
                          "which it was fitted. Pass these data, as a mapping or table")
     rows = present(fit.data) if data is None else fit._read(data)
     if not rows.table.columns and not (rows.structure.losses
-                                       and (rows.table.inputs or fit.model.whole)):
+                                       and (rows.table.inputs or fit.model.is_joint)):
         raise ModelError(f"{verb}: the data contain no observed value of a site of model "
                          f"'{fit.model.name}'. Pass the data to which the model was fitted")
     return rows
@@ -303,7 +303,7 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None):
         groups |= either_arviz.groups(fit, rows, names, prior, draws, obs, group)
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
-    if fit.model.whole:
+    if fit.model.is_joint:
         groups |= whole_arviz.groups(fit, names, rows.inputs_of_one_row, {**draws, **steps}, group,
                                      MAX_ROW_NUMBERS)
     else:
@@ -318,7 +318,7 @@ def _check_entries(fit: Fitted, data: dataset.Data, obs: Sequence[str],
     sites = [*(fit.structure.sites[name] for name in obs),
              *(site for site in fit.structure.deterministics.values() if site.rows)]
     entries = chains * count * n * (1 + sum(math.prod(site.along(data.steps)) for site in sites))
-    if entries > MAX_ROW_NUMBERS and not fit.model.whole:
+    if entries > MAX_ROW_NUMBERS and not fit.model.is_joint:
         raise Refusal(
             f"to_arviz(): {counted(chains * count, 'draw')} for each of {counted(n, 'row')} need "
             f"arrays with {entries:,.0f} numbers, more than the limit of {MAX_ROW_NUMBERS:,.0f}. "
@@ -376,7 +376,7 @@ def _log_unit_change(fit: Fitted, data: dataset.Data, obs: Collection[str]) -> n
     log_scale = np.zeros(data.table.rows)
     for name in (name for name in obs if name in fit.units):
         column = data.table.columns[name]
-        mask = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        mask = np.ones(column.values.shape, bool) if column.observed is None else column.observed
         log_scale = log_scale + density(fit.units[name], mask)
     return log_scale
 
@@ -450,7 +450,7 @@ def _row_values(fit: Fitted, data: dataset.Data, draws: dict[str, np.ndarray],
     results = {}
     for name in names:
         values, time = np.asarray(means[name]), plan.structure.named[name].time
-        values = np.stack([asking.back(data, order, value, name) for value in values])
+        values = np.stack([asking.in_user_order(data, order, value, name) for value in values])
         # steps after the last observed one are not reported
         if time is not None and data.lengths is not None:
             is_padding = np.arange(present(data.steps)) >= data.lengths[:, None]

@@ -32,7 +32,7 @@ class RenamedRows(pd.Index):
 
     former: Mapping[str, str] = {}  # of a class of its own: pandas copies an index without asking
 
-    def _now(self, name: object) -> Any:
+    def _current_name(self, name: object) -> Any:
         old, bracket, entry = name.partition("[") if isinstance(name, str) else ("", "", "")
         if old not in self.former or name in self:
             return name
@@ -40,10 +40,10 @@ class RenamedRows(pd.Index):
         return self.former[old] + bracket + entry
 
     def get_loc(self, key: object) -> Any:
-        return super().get_loc(self._now(key))
+        return super().get_loc(self._current_name(key))
 
     def get_indexer_for(self, target: Sequence) -> Any:
-        return super().get_indexer_for([self._now(name) for name in target])
+        return super().get_indexer_for([self._current_name(name) for name in target])
 
     def __reduce__(self) -> Any:
         return pd.Index(list(self), name=self.name).__reduce__()

@@ -225,7 +225,7 @@ def _contestants(fits: object, data: object, weights: object,
         own_rows, weight = weighed(rows[name], weights)
         obs = reports.own_data(fit, own_rows, f"compare('{name}')")
         obs = _with_weights(str(name), fit, obs, weight)
-        kind = ComparedDensity if fit.model.whole else ComparedFit
+        kind = ComparedDensity if fit.model.is_joint else ComparedFit
         contestants[name] = kind(str(name), fit, obs, engines.get(name))
     return contestants
 
@@ -270,7 +270,7 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
         if not np.array_equal(first.weights, other.weights):
             raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted with "
                             f"different weights of rows. Fit all models with the same weights")
-        ours, theirs = first.seen, other.seen
+        ours, theirs = first.is_observed, other.is_observed
         if set(ours) != set(theirs):
             raise DataError(
                 f"compare: '{first.name}' has the observed sites {listed(sorted(ours))}, but "

@@ -34,41 +34,41 @@ class ComparedFit:
 
     name: str
     fit: Fit
-    held: dataset.Data
+    data: dataset.Data
     engine: Engine | None = None  # of refits
 
     @property
     def rows(self) -> int:
-        return self.held.table.rows
+        return self.data.table.rows
 
     @property
     def weights(self) -> np.ndarray:
         """How many rows each row counts as, (rows,)."""
-        return np.ones(self.rows) if self.held.weights is None else np.asarray(self.held.weights)
+        return np.ones(self.rows) if self.data.weights is None else np.asarray(self.data.weights)
 
     @functools.cached_property
-    def seen(self) -> dict[str, np.ndarray]:
+    def is_observed(self) -> dict[str, np.ndarray]:
         """Site → its observed values."""
         return {name: column.values_or_nan if column.likelihood is None else column.likelihood
-                for name, column in self.held.table.columns.items()}
+                for name, column in self.data.table.columns.items()}
 
     @property
     def count(self) -> float:
         """n of the Bayesian information criterion."""
         lengths: ArrayLike = 1
-        if self.held.structure.chains:
-            lengths = (self.held.steps or 1) if self.held.lengths is None else self.held.lengths
+        if self.data.structure.chains:
+            lengths = (self.data.steps or 1) if self.data.lengths is None else self.data.lengths
         return float((self.weights * lengths).sum())
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         """log p(row | parameters) at every draw: (chains, draws, rows)."""
-        return reports.log_likelihood(self.fit, self.held, draws)
+        return reports.log_likelihood(self.fit, self.data, draws)
 
     def point(self) -> tuple[dict[str, float], dict[str, str]]:
         """Likelihood, parameters, criteria and evidence; and column → why it is missing."""
         fit = self.fit
-        if not fit.model.whole:  # which has a joint likelihood
-            self.held.structure.need_likelihood("compare")
+        if not fit.model.is_joint:
+            self.data.structure.need_likelihood("compare")
         loglik, count = self.likelihood()
         row = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
@@ -88,8 +88,8 @@ class ComparedFit:
         """log p(rows | params), latent discrete sites summed out, and the degrees of freedom of the
         parameters on which rows depend."""
         fit = self.fit
-        values = {**fit.given, **self.held.table.values}
-        trimmed = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
+        values = {**fit.given, **self.data.table.values}
+        trimmed = self.data._replace(table=replace(self.data.table, values=values)).trimmed()
         plan = trimmed.plan(effects=fit.belief.partly)  # as they were when the point was found
         rows, known = load.load(trimmed, plan, trimmed.weights, params=fit.point)
         loglik = float(loglik_of(plan, {name: placed(fit.point[name]) for name in plan.free},
@@ -115,7 +115,7 @@ class ComparedFit:
         loo = either_arviz.leave_one_out(draws, logs)
         row = {"elpd_loo": loo.elpd, "se": loo.se, "p_loo": loo.p,
                "bad_k": int(((loo.k > loo.good) & (self.weights > 0)).sum())}
-        if self.held.weights is not None:
+        if self.data.weights is not None:
             flat_logs = logs.reshape(-1, logs.shape[-1]).astype(float)
             log_mean = np.logaddexp.reduce(flat_logs, 0) - np.log(len(flat_logs))
             row["p_loo"] = float(self.weights @ (log_mean - loo.terms))
@@ -123,8 +123,8 @@ class ComparedFit:
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
-        fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        return fit.log_prob(as_codes(self.held.taken(test)))
+        fit = refit(self.fit, self.data.taken(train), self.engine, seed)
+        return fit.log_prob(as_codes(self.data.taken(test)))
 
 
 class ComparedDensity(ComparedFit):
@@ -134,7 +134,7 @@ class ComparedDensity(ComparedFit):
     @functools.cached_property
     def _observed(self) -> dict[str, ObservedSite]:
         model = self.fit.model
-        sites = model.generative.observed(model.bound, self.held.inputs_of_one_row)
+        sites = model.generative.observed(model.bound, self.data.inputs_of_one_row)
         if not sites:
             raise ModelError(f"compare: model '{self.name}' has no likelihood, because its "
                              f"function has numpyro.factor statements and no observed site. Write "
@@ -146,7 +146,7 @@ class ComparedDensity(ComparedFit):
         return sum(int(site.known.sum()) for site in self._observed.values())
 
     @property
-    def seen(self) -> dict[str, np.ndarray]:
+    def is_observed(self) -> dict[str, np.ndarray]:
         return {name: site.value for name, site in self._observed.items()}
 
     @property
@@ -154,7 +154,7 @@ class ComparedDensity(ComparedFit):
         return self.rows
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-        logs = whole_arviz.log_likelihood(self.fit, self.held.inputs_of_one_row, draws)
+        logs = whole_arviz.log_likelihood(self.fit, self.data.inputs_of_one_row, draws)
         if set(logs) != set(self._observed):
             raise ModelError("the observed values depend on the same latent variables, so a single "
                              "value has no likelihood of its own. Compare the column log_evidence")
@@ -166,7 +166,7 @@ class ComparedDensity(ComparedFit):
         Raises:
             Refusal: always: rows alone can be left out.
         """
-        self.held.structure.need_likelihood("compare(folds=)")
+        self.data.structure.need_likelihood("compare(folds=)")
         return super().held_out(train, test, seed)
 
 
@@ -228,19 +228,19 @@ def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[st
                       stacklevel=stacklevel)
 
 
-def as_codes(held: dataset.Data) -> dict[str, np.ndarray]:
+def as_codes(data: dataset.Data) -> dict[str, np.ndarray]:
     """Data as a mapping that the model can read; labels as codes, so that they are the same in a
     part that lacks some."""
-    table = held.table
+    table = data.table
     columns = {name: column.values_or_nan if column.likelihood is None else column.likelihood
                for name, column in table.columns.items()}
     return {**table.inputs, **table.values, **columns}
 
 
-def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit:
+def refit(fit: Fit, data: dataset.Data, engine: Engine | None, seed: int) -> Fit:
     """The same model fitted to other rows, by an engine or the fit's own."""
     assert isinstance(fit.model, Model)  # typed Bound in lower packages
-    return fit.model.fit(as_codes(held), engine or engine_of(fit), weights=held.weights, seed=seed)
+    return fit.model.fit(as_codes(data), engine or engine_of(fit), weights=data.weights, seed=seed)
 
 
 def engine_of(fit: Fit) -> Engine:

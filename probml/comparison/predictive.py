@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     probabilities: np.ndarray | None = None  # (n, k) of a discrete target
     labels: Sequence | np.ndarray = ()  # of the k columns
     density: np.ndarray | None = None  # (n,) log p(truth), of a continuous target
-    why: str | None = None  # there is neither
+    reason: str | None = None  # there is neither
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ class _Predictor(ComparedFit):
         return self.fit.structure.sites[self.target].states is not None
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
-        fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        observed, losses = as_codes(self.held.taken(test)), fit.structure.losses
+        fit = refit(self.fit, self.data.taken(train), self.engine, seed)
+        observed, losses = as_codes(self.data.taken(test)), fit.structure.losses
         masked = {**observed, self.target: np.full(len(test), np.nan)}
         why = f"the model has a loss ('{losses[0]}') and no likelihood" if losses else None
         if not self.discrete:
             density = None if losses else fit.log_prob(observed) - fit.log_prob(masked)
-            return Answer(np.asarray(fit.predict(masked, self.target)), density=density, why=why)
+            return Answer(np.asarray(fit.predict(masked, self.target)), density=density, reason=why)
         labels = np.fromiter(self.fit.labels(self.target), object)
         if losses:
-            return Answer(labels[np.asarray(fit.predict(masked, self.target), int)], why=why)
+            return Answer(labels[np.asarray(fit.predict(masked, self.target), int)], reason=why)
         p = np.asarray(fit.predict_proba(masked, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
@@ -111,12 +111,13 @@ class _ComparedEstimator:
                              "cause") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
-                return Answer(value, why=f"{kind} has no method log_prob(X, y), which returns log "
+                return Answer(value,
+                              reason=f"{kind} has no method log_prob(X, y), which returns log "
                               f"densities")
             log_density = estimator.log_prob(at(test), self.truth[test].astype(float))
             return Answer(value, density=np.asarray(log_density))
         if not hasattr(estimator, "predict_proba"):
-            return Answer(value, why=f"{kind} has no method predict_proba, which returns class "
+            return Answer(value, reason=f"{kind} has no method predict_proba, which returns class "
                           f"probabilities")
         probabilities = np.asarray(estimator.predict_proba(at(test)), float)
         return Answer(value, probabilities, estimator.classes_)
@@ -302,7 +303,7 @@ def _terms(contestant: Any, truth: np.ndarray, splits: list,
     answers = [contestant.answer(train, test, seed) for train, test in splits]
     scores = [_scores(answer, truth[test], contestant.discrete)
               for answer, (_, test) in zip(answers, splits, strict=True)]
-    why = next((answer.why for answer in answers if answer.why), None)
+    why = next((answer.reason for answer in answers if answer.reason), None)
     return mean_over_folds(splits, len(truth), scores), why
 
 

@@ -72,7 +72,7 @@ class Survey(NamedTuple):
         profile: of all rows, also those of other processes.
         names, sizes: the names and numbers of rows of the parts of this process.
         shares: the sizes of the parts of each of several processes; () where there is one.
-        held: whether the rows are read once and stay on the devices.
+        in_memory: whether the rows are read once and stay on the devices.
         chosen: the rows that a pass reads; None: all.
     """
 
@@ -81,7 +81,7 @@ class Survey(NamedTuple):
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     shares: tuple[tuple[int, ...], ...] = ()
-    held: bool = False
+    in_memory: bool = False
     chosen: Chosen | None = None
 
     @property
@@ -98,7 +98,7 @@ class Data(NamedTuple):
     table: tables.Table
     steps: int | None = None  # of sites along chains
     lengths: np.ndarray | None = None  # (rows,) steps before the padding of each row; None: all
-    given: np.ndarray | None = None  # (rows,) the lengths of sequences that came as a list
+    list_lengths: np.ndarray | None = None  # (rows,) the lengths of sequences that came as a list
     # index input → the number of the new group of each cell, (rows, ...); −1: a group of the fit
     new: Mapping[str, np.ndarray] = {}
     survey: "Survey | None" = None  # the source of which these rows are a sample
@@ -162,17 +162,17 @@ class Data(NamedTuple):
             return self
         padded, columns = np.arange(self.steps or 0) >= lengths[:, None], dict(self.table.columns)
         for name, column in columns.items():
-            if sites[name].time is not None and column.seen is not None:
-                mask = column.seen | np.expand_dims(padded, [
-                    1 + i for i in range(column.seen.ndim - 1) if i != sites[name].time])
-                columns[name] = replace(column, seen=None if mask.all() else mask)
+            if sites[name].time is not None and column.observed is not None:
+                mask = column.observed | np.expand_dims(padded, [
+                    1 + i for i in range(column.observed.ndim - 1) if i != sites[name].time])
+                columns[name] = replace(column, observed=None if mask.all() else mask)
         return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
 
     def observed_steps(self) -> np.ndarray | None:
         """The steps at which any cell is observed, bool (rows, steps); None where a site along time
         is completely observed."""
         timed = [name for name in self.table.columns if self.structure.sites[name].time is not None]
-        if not timed or any(self.table.columns[name].seen is None for name in timed):
+        if not timed or any(self.table.columns[name].observed is None for name in timed):
             return None
         return np.logical_or.reduce([self._units(name).any(-1) for name in timed])
 
@@ -205,13 +205,13 @@ class Data(NamedTuple):
             out[name] = array
         for name, column in table.columns.items():
             time = sites[name].time
-            value = (column.values.astype(float) if column.seen is not None or time is not None
+            value = (column.values.astype(float) if column.observed is not None or time is not None
                      else column.values)
             if column.likelihood is not None:
                 out[name] = column.likelihood
                 continue
-            if column.seen is not None:
-                value = np.where(column.seen, value, np.nan)
+            if column.observed is not None:
+                value = np.where(column.observed, value, np.nan)
             if time is not None:
                 pad = [(0, n_steps if axis == 1 + time else 0) for axis in range(value.ndim)]
                 value = np.pad(value, pad, constant_values=np.nan)
@@ -246,7 +246,8 @@ class Data(NamedTuple):
         rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
                 else len(index))
         return self._indexed(index, rows, lambda array, axis: array[index])._replace(
-            lengths=at(self.lengths), given=at(self.given), survey=None, weights=at(self.weights))
+            lengths=at(self.lengths), list_lengths=at(self.list_lengths), survey=None,
+            weights=at(self.weights))
 
     def _indexed(self, index: np.ndarray | slice, rows: int,
                  take: Callable[..., np.ndarray]) -> "Data":
@@ -257,7 +258,7 @@ class Data(NamedTuple):
         inputs = {name: take(array, 0 if name in timed else None)
                   for name, array in self.table.inputs.items()}
         table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
-        return self._replace(table=table, given=None,
+        return self._replace(table=table, list_lengths=None,
                              new={name: array[index] for name, array in self.new.items()})
 
     def without(self, names: Iterable[str]) -> "Data":
@@ -274,8 +275,8 @@ class Data(NamedTuple):
                                                 *self.structure.sites[name].along(self.steps))
             if column is None:
                 columns[name] = tables.Column(np.zeros(shape, np.int32), np.zeros(shape, bool))
-            elif column.likelihood is None and column.seen is None:
-                columns[name] = replace(column, seen=np.ones(shape, bool))
+            elif column.likelihood is None and column.observed is None:
+                columns[name] = replace(column, observed=np.ones(shape, bool))
         return self._replace(table=replace(self.table, columns=columns))
 
     def torn_open(self, targets: Iterable[str]) -> "Data":
@@ -284,12 +285,12 @@ class Data(NamedTuple):
         columns = dict(self.table.columns)
         for name, column in columns.items():
             site = self.structure.sites[name]
-            if (column.likelihood is None and column.seen is None and site.rows
+            if (column.likelihood is None and column.observed is None and site.rows
                 and site.states is None and not site.event and site.time is None
                 and site.family is not None and name not in targets and not self.descendants(name)
                 and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
                         for p in site.parents)):
-                columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
+                columns[name] = replace(column, observed=np.ones(column.values.shape, bool))
         return self._replace(table=replace(self.table, columns=columns))
 
     def small(self) -> bool:
@@ -343,9 +344,9 @@ class Data(NamedTuple):
                                      (self.table.rows, *site.cells)).astype(float)
             missing = np.ones(values.shape, bool)
             if column is not None:
-                missing = ~column.seen if column.seen is not None else ~missing
+                missing = ~column.observed if column.observed is not None else ~missing
                 values = np.where(missing, values, column.values)
-            columns[name] = tables.Column(values, None, carried=missing)
+            columns[name] = tables.Column(values, None, sampled=missing)
         return self._replace(table=replace(self.table, columns=columns))
 
     def _holes(self, plan: Plan) -> dict[str, np.ndarray]:
@@ -358,10 +359,10 @@ class Data(NamedTuple):
         sites, columns, holes = self.structure.sites, self.table.columns, {}
         for name, column in columns.items():
             site = sites[name]
-            if column.seen is None or site.discrete and not column.partial:
+            if column.observed is None or site.discrete and not column.partial:
                 continue
             if column.partial and site.traits.fill is None:
-                mask = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
+                mask = column.observed.reshape(self.table.rows, -1, math.prod(site.event))
                 row = int(np.argwhere(mask.any(-1) & ~mask.all(-1))[0, 0])
                 raise Refusal(
                     f"site '{name}' ({site.kind}) has observed and missing elements in row {row}, "
@@ -377,7 +378,7 @@ class Data(NamedTuple):
                 elif child in columns and child in (*plan.observed, *plan.variables,
                                                     *plan.cellwise):
                     # label probabilities are evidence, though no cell of theirs is observed
-                    full = columns[child].seen is None or columns[child].likelihood is not None
+                    full = columns[child].observed is None or columns[child].likelihood is not None
                     latent = missing & (True if full else self._units(child).any(-1))
                 else:
                     continue
@@ -391,12 +392,13 @@ class Data(NamedTuple):
         column = self.table.columns.get(name)
         if column is None or column.likelihood is not None:
             return codes
-        return column.values if column.seen is None else np.where(column.seen, column.values, codes)
+        return (column.values if column.observed is None
+                else np.where(column.observed, column.values, codes))
 
     def _units(self, name: str) -> np.ndarray:
         """Whether cells of a site are observed, (rows, steps or 1, cells)."""
         column, time = self.table.columns[name], self.structure.sites[name].time
-        mask = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        mask = np.ones(column.values.shape, bool) if column.observed is None else column.observed
         steps = 1 if time is None else mask.shape[1 + time]
         mask = mask if time is None else np.moveaxis(mask, 1 + time, 1)
         return mask.reshape(self.table.rows, steps, -1)

@@ -20,16 +20,16 @@ class Places(NamedTuple):
     """For each row of a table, (m,): the row of the other table, and the place in that row."""
 
     row: np.ndarray
-    place: np.ndarray
+    slot: np.ndarray
 
     @property
     def width(self) -> int:
         """The number of places."""
-        return int(self.place.max()) + 1 if len(self.place) else 1
+        return int(self.slot.max()) + 1 if len(self.slot) else 1
 
     def gathered(self, array: object) -> np.ndarray:
         """(n, places, ...) → (m, ...), in the order of the table."""
-        return np.asarray(array)[self.row, self.place]
+        return np.asarray(array)[self.row, self.slot]
 
     def spread(self, what: str, column: object, rows: int, width: int, as_nan: bool) -> ArrayLike:
         """A column (m, ...) → (rows, width, ...).
@@ -49,7 +49,7 @@ class Places(NamedTuple):
         blank = 0 if is_full else -1 if raw.labels is not None else np.nan
         fill = blank if as_nan else _first(what, raw)
         out = np.full((rows, width, *values.shape[1:]), fill, values.dtype)
-        out[self.row, self.place] = values
+        out[self.row, self.slot] = values
         return out if raw.labels is None else _labelled(out, raw)
 
 
@@ -115,6 +115,6 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
 def places_in_groups(groups: np.ndarray) -> np.ndarray:
     """The position of each element among those of its group, in their order."""
     order = np.argsort(groups, kind="stable")
-    place = np.empty(len(groups), int)
-    place[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
-    return place
+    slot = np.empty(len(groups), int)
+    slot[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return slot

@@ -55,11 +55,12 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
         indexed = _codes(structure_of(model, given))
         floats = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
                   for name, (shape, kind) in given.items()}
-        return tuple((floats if floats == given or _runs(model, floats) else given).items())
+        return tuple((floats if floats == given or _accepts_types(model, floats)
+                      else given).items())
     except ModelError as error:
         floats = {name: (shape, "f") if kind in "iu" else (shape, kind)
                   for name, (shape, kind) in given.items()}
-        if floats != given and _runs(model, floats):
+        if floats != given and _accepts_types(model, floats):
             return tuple(floats.items())
         ints = {name: (shape, "i") if kind in "fb" else (shape, kind)
                 for name, (shape, kind) in given.items()}
@@ -74,7 +75,7 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
         return tuple(mixed.items())
 
 
-def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
+def _accepts_types(model: Bound, specs: Mapping[str, tuple]) -> bool:
     """Whether the model function runs with inputs of these types: one that uses an input as a size
     or in bit operations needs integers."""
     try:

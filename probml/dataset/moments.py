@@ -32,7 +32,8 @@ class Moments(NamedTuple):
 
         def at(begin: int) -> Moments:
             part = slice(begin, begin + size)
-            return cls._of(column.values[part], None if column.seen is None else column.seen[part],
+            return cls._of(column.values[part], None if column.observed is None
+                           else column.observed[part],
                            None if weights is None else weights[part])
 
         return functools.reduce(cls.merged, map_in_threads(at, range(0, rows, size)))

@@ -81,12 +81,12 @@ class SequenceTables(NamedTuple):
 
     Attributes:
         tables: one per sequence. labels: of each; None for an array.
-        alone: whether it is a single table, not a list.
+        is_single: whether it is a single table, not a list.
     """
 
     tables: list
     labels: list[Labels | None]
-    alone: bool
+    is_single: bool
 
     def ahead(self, values: np.ndarray, name: str | None) -> Any:
         """Forecasts of the following steps, (n, steps, ...), as tables like those of the sequences.
@@ -100,7 +100,7 @@ class SequenceTables(NamedTuple):
             f"{name}[{i}]" for i in range(values.shape[-1])]
         tables = tables_of(self.labels, values, names, ahead=True)
         tables = [native(part, own) for part, own in zip(tables, self.tables, strict=True)]
-        return tables[0] if self.alone else tables
+        return tables[0] if self.is_single else tables
 
 
 def sequence_tables(structure: Structure, data: object) -> dict[str, SequenceTables]:

@@ -53,7 +53,7 @@ def check(structure: Structure, table: tables.Table) -> None:
             found = _bound_of_rows(structure, name, end, tuple(table.inputs[t] for t in takes))
             bound = np.asarray(found).reshape(values.shape)
             wrong = values > bound if end == "upper_bound" else values < bound
-            wrong = wrong if column.seen is None else wrong & column.seen
+            wrong = wrong if column.observed is None else wrong & column.observed
             if wrong.any():
                 index = tuple(int(i) for i in np.argwhere(wrong)[0])
                 cell = f", cell [{listed(index[1:])}]" if index[1:] else ""
@@ -130,7 +130,7 @@ def read(
     if length is not None and len(structure.chains) > len(structure.markov):
         trace.check_chains(structure, {}, length)
     trace.check(structure, table.inputs, length or 1)
-    return Data(model, structure, table, length, given=given, new=codes.new)
+    return Data(model, structure, table, length, list_lengths=given, new=codes.new)
 
 
 def refuse_some_labels(data: Data) -> Data:

@@ -53,12 +53,12 @@ class Column:
     """One site's values, (n, *cells); missing cells hold a finite value, never NaN."""
 
     values: np.ndarray  # int32 codes, int32 or int64 counts, float32 or float64
-    seen: np.ndarray | None  # bool (n, *cells), the observed cells; None: all
-    # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
+    observed: np.ndarray | None  # bool (n, *cells), the observed cells; None: all
+    # (n, states) weights >= 0 of a scalar finite discrete site; `observed` is then all False
     likelihood: np.ndarray | None = None
     partial: bool = False  # some vector of it is partially observed
     # bool (n, *cells): missing cells that a sampler sets, and which then count as observed
-    carried: np.ndarray | None = None
+    sampled: np.ndarray | None = None
 
     @property
     def pattern(self) -> str:
@@ -66,20 +66,21 @@ class Column:
         "likelihood" or "sampled"."""
         if self.likelihood is not None:
             return "likelihood"
-        if self.carried is not None:
+        if self.sampled is not None:
             return "sampled"
-        return "seen" if self.seen is None else "partially_observed" if self.partial else "part"
+        return "seen" if self.observed is None else "partially_observed" if self.partial else "part"
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> "Column":
         """The same column with other rows or steps: a function of each of its arrays."""
         seen, likelihood = (None if array is None else function(array)
-                            for array in (self.seen, self.likelihood))
+                            for array in (self.observed, self.likelihood))
         return Column(function(self.values), seen, likelihood, self.partial)
 
     @property
     def values_or_nan(self) -> np.ndarray:
         """The values (states as codes), missing cells NaN."""
-        return self.values if self.seen is None else np.where(self.seen, self.values, np.nan)
+        return (self.values if self.observed is None
+                else np.where(self.observed, self.values, np.nan))
 
 
 @dataclass(frozen=True, eq=False)

@@ -108,7 +108,7 @@ class Blocks:
         """The moments of a column in a block: from its packed, centred values where these are in
         float64, complete and unweighted, else from the column itself."""
         values = chunk.values.get(name)
-        if (name not in self.centre or self.weights is not None or column.seen is not None
+        if (name not in self.centre or self.weights is not None or column.observed is not None
                 or values is None or values.dtype != np.float64):
             return Moments.of(column, None if self.weights is None else self.weights[part])
         deviation = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]

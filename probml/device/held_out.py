@@ -19,7 +19,7 @@ def split_rows(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Ro
     """Training rows, held-out rows, and the number of the latter, about share × count. Of rows that
     are read in batches the held-out ones were chosen when the source was opened."""
     if isinstance(rows, Streamed):
-        return replace(rows, apart=None), present(rows.apart), int(present(rows.held_apart))
+        return replace(rows, held_out=None), present(rows.held_out), int(present(rows.n_held_out))
     n_held = round(share * count)
     if not 0 < n_held < count:
         return rows, rows, n_held

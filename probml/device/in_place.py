@@ -37,16 +37,16 @@ class InPlaceRows(Rows):
     Attributes:
         inputs: name → the flattened array, from its first aligned number on.
         body: full chunks without these inputs, (chunks, size, ...).
-        rest: the last chunk, of copied rows, with all inputs.
-        begin: index of the first full chunk in `inputs`; not 0 in a second half, see `halves`.
-        places: (name, index at which the first full chunk begins, shape of a row) of each input.
+        tail: the last chunk, of copied rows, with all inputs.
+        start: index of the first full chunk in `inputs`; not 0 in a second half, see `halves`.
+        layouts: (name, index at which the first full chunk begins, shape of a row) of each input.
     """
 
     inputs: dict[str, jax.Array]
     body: Chunk
-    rest: Chunk
-    begin: jax.Array
-    places: tuple[tuple[str, int, tuple[int, ...]], ...]
+    tail: Chunk
+    start: jax.Array
+    layouts: tuple[tuple[str, int, tuple[int, ...]], ...]
 
     @property
     def chunks(self) -> int:
@@ -58,11 +58,11 @@ class InPlaceRows(Rows):
 
     @property
     def weight(self) -> float:
-        return float(np.asarray(self.body.weights).sum() + np.asarray(self.rest.weights).sum())
+        return float(np.asarray(self.body.weights).sum() + np.asarray(self.tail.weights).sum())
 
     @property
     def mass(self) -> jax.Array:
-        return self.body.weights.sum() + self.rest.weights.sum()
+        return self.body.weights.sum() + self.tail.weights.sum()
 
     @property
     def first(self) -> Chunk:
@@ -76,7 +76,7 @@ class InPlaceRows(Rows):
     def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
         def turn(carry: PyTree, xs: tuple) -> tuple[PyTree, PyTree]:
             i, *parts = xs
-            chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.rest, i)
+            chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.tail, i)
             return step(carry, chunk, *parts)
 
         return jax.lax.scan(turn, init, (jnp.arange(self.chunks), *along))
@@ -91,48 +91,49 @@ class InPlaceRows(Rows):
             chunk = take_rows(jax.tree.map(
                 lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body), idx)
             return chunk._replace(inputs={**chunk.inputs, **jax.vmap(
-                lambda row: {name: self._stretch(name, place, shape, row, 1)[0]
-                             for name, place, shape in self.places}
+                lambda row: {name: self._stretch(name, offset, shape, row, 1)[0]
+                             for name, offset, shape in self.layouts}
             )(idx)})
 
         def chosen(body: jax.Array, tail: jax.Array) -> jax.Array:
             return jnp.where((index < full).reshape(index.shape + (1,) * (body.ndim - 2)), body,
                              tail)
 
-        rest = jax.vmap(lambda idx: take_rows(self.rest, jnp.clip(idx - full, 0, self.size - 1)))
-        return Resident(jax.tree.map(chosen, jax.vmap(rows)(body_index), rest(index)))
+        tail_rows = jax.vmap(lambda idx: take_rows(self.tail,
+                                                   jnp.clip(idx - full, 0, self.size - 1)))
+        return Resident(jax.tree.map(chosen, jax.vmap(rows)(body_index), tail_rows(index)))
 
     def halves(self) -> list["InPlaceRows"]:
         """The rows in two halves of equal shape that share `inputs`; `rest` has weight 0 in the
         first."""
         half = (self.chunks - 1) // 2
-        zeros = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
-        blank = self.rest._replace(weights=zeros)
+        zeros = jax.device_put(np.zeros_like(np.asarray(self.tail.weights)))
+        blank = self.tail._replace(weights=zeros)
         body = jax.tree.map(np.asarray, self.body)
-        return [replace(self, begin=jax.device_put(np.asarray(self.begin) + lo),
+        return [replace(self, start=jax.device_put(np.asarray(self.start) + lo),
                         body=jax.tree.map(lambda leaf, lo=lo: jax.device_put(leaf[lo : lo + half]),
-                                          body), rest=rest)
-                for lo, rest in ((0, blank), (half, self.rest))]
+                                          body), tail=tail)
+                for lo, tail in ((0, blank), (half, self.tail))]
 
     def _full(self, i: ArrayLike) -> Chunk:
         """The i-th full chunk."""
-        inputs = {name: self._stretch(name, place, shape, i * self.size, self.size)
-                  for name, place, shape in self.places}
+        inputs = {name: self._stretch(name, offset, shape, i * self.size, self.size)
+                  for name, offset, shape in self.layouts}
         chunk = jax.tree.map(lambda leaf: leaf[i], self.body)
         return chunk._replace(inputs={**chunk.inputs, **inputs})
 
-    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: ArrayLike,
+    def _stretch(self, name: str, offset: int, shape: tuple[int, ...], row: ArrayLike,
                  rows: int) -> jax.Array:
         """`rows` rows of an input, beginning at row `row` of the body."""
         width = math.prod(shape)
-        begin = place + (self.begin * self.size + row) * width
-        return jax.lax.dynamic_slice_in_dim(self.inputs[name], begin, rows * width).reshape(
+        start = offset + (self.start * self.size + row) * width
+        return jax.lax.dynamic_slice_in_dim(self.inputs[name], start, rows * width).reshape(
             rows, *shape
         )
 
 
-jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "rest", "begin"],
-                                 meta_fields=["places"])
+jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "tail", "start"],
+                                 meta_fields=["layouts"])
 
 
 def large_inputs(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
@@ -140,7 +141,7 @@ def large_inputs(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.nda
     row depend on the order of rows, or the device is not a CPU."""
     if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
         or plan.partially_observed
-        or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
+        or plan.latents or plan.groupings or plan.sampled or plan.structure.chains or data.steps):
         return {}
     return {name: array for name, array in data.table.inputs.items()
             if array.nbytes >= MIN_BYTES_TO_SLICE and array.size < MAX_ARRAY_NUMBERS
@@ -177,12 +178,12 @@ def place_in_memory(data: Data, in_place: Mapping[str, np.ndarray], weight: np.n
     rest_weight[: head + n - end] = weight[index[: head + n - end]]
     body_weight = aligned((chunks * size,), np.float64)
     body_weight[:] = weight[head:end]
-    rest = pack(data.taken(index), rest_weight, (1, size))
+    tail = pack(data.taken(index), rest_weight, (1, size))
     body_chunk = pack(body, body_weight, (chunks, size))
     inputs = {name: jax.device_put(array.reshape(-1)[leads[name] :])
               for name, array in in_place.items()}
     places = tuple((name, head * math.prod(array.shape[1:]) - leads[name], array.shape[1:])
                    for name, array in in_place.items())
     return InPlaceRows(inputs, jax.tree.map(jax.device_put, body_chunk),
-                       jax.tree.map(lambda leaf: jax.device_put(leaf[0]), rest), np.asarray(0),
+                       jax.tree.map(lambda leaf: jax.device_put(leaf[0]), tail), np.asarray(0),
                        places)

@@ -14,22 +14,18 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.sources.profile import along_steps
-from probml.device.layout import bucket
+from probml.device.layout import LANES, bucket
 from probml.device.rows import Chunk, Steps
 from probml.errors import present
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed, rounded
-from probml.plan.plan import CHUNK, Plan
+from probml.plan.plan import Plan
 from probml.structure.site import Site
 
-# sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
-# more
-LANES = 256
 MIN_STEPS_TO_CUT = 2**13  # minimum steps for which few sequences are cut into blocks
 SPREAD = 2**13  # the number of lanes on a GPU
 BLOCK = 64  # minimum steps of a block, about
 IMPROBABLE = 1e-15  # transition probability below which float32 computes in log space throughout
-AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
 GROUP = 8  # blocks of a sequence that are transposed at once: some cache lines wide
 # bytes of an item → a type of this size that NumPy copies fast
 _KINDS: dict[int, DTypeLike] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
@@ -40,17 +36,7 @@ class Kinds(NamedTuple):
     """Float and integer types on the device."""
 
     real: DTypeLike
-    whole: DTypeLike
-
-
-def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
-    """Rows per chunk; of sequences with `steps` steps at least LANES if memory allows, else as many
-    as fit into the cache."""
-    if not steps:
-        return plan.chunk_rows(copies)
-    width = plan.width * bucket(steps)
-    enough = min(LANES, max(AT_ONCE // (width * copies), 1))
-    return int(np.clip(CHUNK // width, enough, 8192))
+    integer: DTypeLike
 
 
 def may_underflow(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
@@ -96,22 +82,22 @@ class Lanes:
 
     Args:
         weight: (places,). index: rows to load, in this order; None: all. shape: (chunks, rows per
-            chunk). wide: compute in log space, see `may_underflow`. span: steps after padding.
-            place: moves an array to the device. most: any coordinate of partially observed vectors
-            may be missing, not only those missing here.
+            chunk). in_logs: compute in log space, see `may_underflow`. span: steps after padding.
+            to_device: moves an array to the device. any_missing: any coordinate of partially
+            observed vectors may be missing, not only those missing here.
     """
 
     def __init__(self, data: Data, plan: Plan, weight: np.ndarray, index: np.ndarray | None,
-                 shape: tuple[int, int], wide: bool, kinds: Kinds, span: int | None = None,
-                 place: Callable = placed, most: bool = False):
+                 shape: tuple[int, int], in_logs: bool, kinds: Kinds, span: int | None = None,
+                 to_device: Callable = placed, any_missing: bool = False):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
-        self.kinds, self.place, self.most = kinds, place, most
+        self.kinds, self.to_device, self.any_missing = kinds, to_device, any_missing
         on_cpu = jax.default_backend() == "cpu"
         lanes, steps = (LANES if on_cpu else SPREAD), present(data.steps)
-        self.wide = wide
+        self.in_logs = in_logs
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
-        split = (bool(plan.chains or self.chained) and not self.wide
+        split = (bool(plan.chains or self.chained) and not self.in_logs
                  and steps >= (MIN_STEPS_TO_CUT if on_cpu else 2 * LANES) and 4 * shape[1] <= lanes)
         max_blocks = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), max_blocks) if split else 1
@@ -137,42 +123,42 @@ class Lanes:
             lanes = np.broadcast_to(lanes,
                                     (chunks, self.length, size, self.blocks, *array.shape[1:]))
             lanes = np.ascontiguousarray(lanes, kind)
-            return self.place(lanes.reshape(chunks, -1, *array.shape[1:]))
+            return self.to_device(lanes.reshape(chunks, -1, *array.shape[1:]))
         array = np.moveaxis(array, 1 + time, 1)
         if mask is not None:
             mask = np.moveaxis(mask if self.index is None else mask[self.index], 1 + time, 1)
         lanes = self._transpose(array, np.dtype(kind or array.dtype), shift, mask)
-        rest = array.shape[2:]
-        return self.place(lanes.reshape(chunks, -1, *rest[:time], 1, *rest[time:]))
+        trailing = array.shape[2:]
+        return self.to_device(lanes.reshape(chunks, -1, *trailing[:time], 1, *trailing[time:]))
 
     def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
                    observed: np.ndarray | None) -> np.ndarray:
         """(rows, steps, ...) → (chunks, L, rows, blocks, ...), GROUP blocks at a time, so that the
         strided writes stay in cache. Padding repeats the first step and the first row."""
         (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
-        rest, group_steps = array.shape[2:], length * GROUP
-        out = aligned((chunks, length, size, self.blocks, *rest), kind)
+        trailing, group_steps = array.shape[2:], length * GROUP
+        out = aligned((chunks, length, size, self.blocks, *trailing), kind)
         # the numbers of a step are copied as one item
         items = _items(out.reshape(*out.shape[:4], -1))
         for chunk in range(chunks):
             rows = slice(chunk * size, (chunk + 1) * size)
             chunk_rows, mask = array[rows], None if observed is None else observed[rows]
             n = len(chunk_rows)
-            for begin in range(0, steps, group_steps) if n else ():
-                part = slice(begin, min(begin + group_steps, steps))
-                count = part.stop - begin
-                buffer = np.empty((n, -(-count // length) * length, *rest), kind)
+            for start in range(0, steps, group_steps) if n else ():
+                part = slice(start, min(start + group_steps, steps))
+                count = part.stop - start
+                buffer = np.empty((n, -(-count // length) * length, *trailing), kind)
                 if shift is None:
                     buffer[:, :count] = chunk_rows[:, part]
                 else:
                     np.subtract(chunk_rows[:, part], shift, out=buffer[:, :count], casting="unsafe")
                     if mask is not None:
                         np.copyto(buffer[:, :count], 0, where=~mask[:, part])
-                if begin == 0:
+                if start == 0:
                     first = buffer[:, :1].copy()
                 buffer[:, count:] = first
-                packed = _items(buffer.reshape(n, -1, length, math.prod(rest)))
-                block = begin // length
+                packed = _items(buffer.reshape(n, -1, length, math.prod(trailing)))
+                block = start // length
                 items[chunk, :, :n, block : block + packed.shape[1]] = np.moveaxis(packed, 2, 0)
             if n:
                 n_done = -(-steps // length)
@@ -200,18 +186,18 @@ class Lanes:
             shift = (self._centre(name, centre, spreads)
                      if name in plan.centred and time is not None else None)
             values[name] = self.ship(column.values, time,
-                                     self.kinds.whole if sites[name].discrete else dtype,
-                                     shift, None if shift is None else column.seen)
-            if column.seen is not None and (time is not None or name in self.chained):
-                masks[name] = self.ship(column.seen, time)
+                                     self.kinds.integer if sites[name].discrete else dtype,
+                                     shift, None if shift is None else column.observed)
+            if column.observed is not None and (time is not None or name in self.chained):
+                masks[name] = self.ship(column.observed, time)
                 if name in plan.partially_observed and time is not None:
-                    unseen[name] = self._unseen(name, column.seen)
+                    unseen[name] = self._missing(name, column.observed)
         for name in used_inputs:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
         return Steps(Chunk(values, masks, {}, unseen, {}, inputs, self._alive()), self.length,
-                     self.blocks, self.parallel, self.wide, self.data.lengths is None)
+                     self.blocks, self.parallel, self.in_logs, self.data.lengths is None)
 
     def _alive(self) -> jax.Array | None:
         """Mask of the steps that are not padding, (chunks, N); None: all are real."""
@@ -225,7 +211,7 @@ class Lanes:
         padded = np.zeros((chunks * size, span), bool)
         padded[: len(is_step), :steps] = is_step
         lanes = np.moveaxis(padded.reshape(chunks, size, self.blocks, self.length), 3, 1)
-        return self.place(np.ascontiguousarray(lanes).reshape(chunks, -1))
+        return self.to_device(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
     def _centre(self, name: str, centre: dict, spreads: dict) -> np.ndarray:
         """The mean of a column over its observed cells, in the shape of the cells of one step."""
@@ -238,12 +224,12 @@ class Lanes:
         time_axis = present(site.time)
         return centre[name].reshape(cells[:time_axis] + cells[time_axis + 1 :])
 
-    def _unseen(self, name: str, mask: np.ndarray) -> Unseen:
+    def _missing(self, name: str, mask: np.ndarray) -> Unseen:
         site, n = self.data.structure.sites[name], self.data.table.rows
         steps = present(self.data.steps)
         flat = np.moveaxis(mask, 1 + present(site.time), 1).reshape(
             n * steps, math.prod(site.lattice), *site.event)
-        unseen = locate(flat, False, self.most)
+        unseen = locate(flat, False, self.any_missing)
         # (rows · steps, ...) → (chunks, N, ...)
         return jax.tree.map(lambda leaf: self.ship(leaf.reshape(n, steps, *leaf.shape[1:]),
                                                    0).squeeze(2), unseen)

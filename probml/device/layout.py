@@ -16,18 +16,22 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.errors import present
 from probml.families.marginal_normal import UNROLLED_FOR_MANY_TILES, Tiles
-from probml.plan.plan import Plan
+from probml.plan.plan import CHUNK, Plan
 
 # rows below which tiles save less time than compiling their program takes
 MIN_ROWS_FOR_TILES = 2**12
 MAX_TILE_ROWS = 64  # maximum rows of a tile
+# sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
+# more
+LANES = 256
+AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
 
 
 class Layout(NamedTuple):
     """The row number at each place of the padded device arrays."""
 
     index: np.ndarray  # type: ignore[assignment] # not the tuple's method; (places,)
-    own: np.ndarray  # (places,) bool; False: padding of a tile
+    is_row: np.ndarray  # (places,) bool; False: padding of a tile
     tiles: Tiles | None = None
 
 
@@ -37,7 +41,7 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
     cols = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
     if not cols:
         return None
-    masks = [present(c.seen) for c in cols]
+    masks = [present(c.observed) for c in cols]
     return np.argsort(sum((~mask).reshape(len(mask), -1).sum(1) for mask in masks), kind="stable")
 
 
@@ -56,9 +60,9 @@ def choose_layout(data: Data, plan: Plan, copies: int = 1, summed: bool = True) 
     rows, sites = data.table.rows, plan.structure.sites
     partial = plan.partially_observed
     is_single = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
-    if not summed or rows < MIN_ROWS_FOR_TILES or not is_single or plan.steps or plan.carried:
+    if not summed or rows < MIN_ROWS_FOR_TILES or not is_single or plan.steps or plan.sampled:
         return Layout(row_order, np.ones(rows, bool))
-    mask = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
+    mask = present(data.table.columns[plan.partially_observed[0]].observed).reshape(rows, -1)
     # with several chunks, rows with few missing coordinates have a separate program
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
     return tile_by_pattern(mask, several) or Layout(row_order, np.ones(rows, bool))
@@ -73,11 +77,11 @@ def tile_by_pattern(mask: np.ndarray, several: bool) -> Layout | None:
     """
     n, d = mask.shape
     count = d - mask.sum(1)
-    words = np.packbits(mask, axis=1).view(np.uint8)
-    words = np.pad(words, ((0, 0), (0, -words.shape[1] % 8))).view(np.uint64)
-    place = np.lexsort((*words.T, count))
-    words, count = words[place], count[place]
-    is_new = np.concatenate([[True], (words[1:] != words[:-1]).any(1)])
+    packed = np.packbits(mask, axis=1).view(np.uint8)
+    packed = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+    place = np.lexsort((*packed.T, count))
+    packed, count = packed[place], count[place]
+    is_new = np.concatenate([[True], (packed[1:] != packed[:-1]).any(1)])
     first = np.flatnonzero(is_new)
     lengths, unseen = np.diff(np.append(first, n)), count[first]
     if not several:
@@ -87,9 +91,9 @@ def tile_by_pattern(mask: np.ndarray, several: bool) -> Layout | None:
         return None
     tile = np.array(tiles)[unseen]
     padded = -(-lengths // tile) * tile
-    begin = np.cumsum(padded) - padded
+    start = np.cumsum(padded) - padded
     index = np.repeat(place[first], padded)
-    places = np.repeat(begin - first, lengths) + np.arange(n)
+    places = np.repeat(start - first, lengths) + np.arange(n)
     index[places] = place
     is_row = np.zeros(len(index), bool)
     is_row[places] = True
@@ -132,3 +136,13 @@ def bucket(count: int) -> int:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)
     return -(-count // step) * step
+
+
+def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
+    """Rows per chunk; of sequences with `steps` steps at least LANES if memory allows, else as many
+    as fit into the cache."""
+    if not steps:
+        return plan.chunk_rows(copies)
+    width = plan.width * bucket(steps)
+    enough = min(LANES, max(AT_ONCE // (width * copies), 1))
+    return int(np.clip(CHUNK // width, enough, 8192))

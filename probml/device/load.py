@@ -13,8 +13,8 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.in_place import InPlaceRows, large_inputs, place_in_memory
-from probml.device.lanes import Kinds, Lanes, fitting_rows, may_underflow
-from probml.device.layout import Layout, bucket
+from probml.device.lanes import Kinds, Lanes, may_underflow
+from probml.device.layout import Layout, bucket, fitting_rows
 from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
@@ -70,9 +70,10 @@ def load(
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
     chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
-    place = np.asarray if roomy and total * (data.steps or 1) <= MAX_HOST_ROW_STEPS else placed
+    to_device = np.asarray if roomy and total * (data.steps or 1) <= MAX_HOST_ROW_STEPS else placed
     row_w = np.broadcast_to(1.0, table.rows) if weights is None else weights
-    centre, spreads = centres_and_scales(plan, _moments(data, plan, weights), row_w.sum(), place)
+    centre, spreads = centres_and_scales(plan, _moments(data, plan, weights), row_w.sum(),
+                                         to_device)
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = own
     weight[:rows] *= row_w if index is None else row_w[index]
@@ -84,21 +85,21 @@ def load(
                                 lambda part, own, shape: pack_chunks(part, plan, centre, own, shape,
                                                                      kinds))
         if views is not None:
-            return views, placed_values(data, centre, spreads, place)
+            return views, placed_values(data, centre, spreads, to_device)
     chunk = pack_chunks(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                         tiles=tiles)
-    if place is placed:  # on a CPU without copying; nothing else refers to these arrays
+    if to_device is placed:  # on a CPU without copying; nothing else refers to these arrays
         chunk = jax.tree.map(jax.device_put, chunk)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), may_underflow(plan, params or {}),
                       kinds, padded_steps(data.steps) if roomy and data.steps <= ROOM else None,
-                      place)
+                      to_device)
         chunk = chunk._replace(steps=lanes.load(used_columns(data, plan), centre, spreads))
-    pairs = _pairs(plan, chunk, place) if copies == devices == 1 else None
-    return Resident(chunk, pairs=pairs), placed_values(data, centre, spreads, place)
+    pairs = _pairs(plan, chunk, to_device) if copies == devices == 1 else None
+    return Resident(chunk, pairs=pairs), placed_values(data, centre, spreads, to_device)
 
 
-def _pairs(plan: Plan, chunk: Chunk, place: Callable) -> Pairs | None:
+def _pairs(plan: Plan, chunk: Chunk, to_device: Callable) -> Pairs | None:
     """All pairs of rows of positive weight in the same group of the largest grouping; None where
     their products cost more than those of a dense matrix, or in float32."""
     if jnp.result_type(float) != np.float64 or not sparsely_crossed(plan):
@@ -117,17 +118,17 @@ def _pairs(plan: Plan, chunk: Chunk, place: Callable) -> Pairs | None:
     n_later = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same group
     row1 = np.repeat(np.arange(len(order)), n_later)
     row2 = row1 + 1 + np.arange(len(row1)) - np.repeat(np.cumsum(n_later) - n_later, n_later)
-    return Pairs(*(place(order[rows], np.int32) for rows in (row1, row2)))
+    return Pairs(*(to_device(order[rows], np.int32) for rows in (row1, row2)))
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
-                  sd: dict[str, jax.Array], place: Callable = placed) -> Known:
+                  sd: dict[str, jax.Array], to_device: Callable = placed) -> Known:
     """Given values of sites outside rows, and column means and standard deviations, on the
     device."""
     sites = data.structure.sites
-    return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
+    return Known({name: to_device(value, jnp.result_type(int if sites[name].discrete else float))
                   for name, value in data.table.values.items()},
-                 {name: place(value, jnp.result_type(float)) for name, value in centre.items()},
+                 {name: to_device(value, jnp.result_type(float)) for name, value in centre.items()},
                  sd)
 
 
@@ -140,8 +141,8 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
         # lanes takes half the time
         chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MIN_CHUNKS_TO_ALIGN else 8
-    chunks, whole = -(-chunks // parts) * parts, max(tiles.rows) if tiles else 1
-    return chunks, -(-rows // (chunks * whole)) * whole
+    chunks, tile_rows = -(-chunks // parts) * parts, max(tiles.rows) if tiles else 1
+    return chunks, -(-rows // (chunks * tile_rows)) * tile_rows
 
 
 def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Moments]:
@@ -153,14 +154,14 @@ def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Mo
 
 
 def centres_and_scales(plan: Plan, moments: Mapping[str, Moments], total: float,
-                       place: Callable = placed
+                       to_device: Callable = placed
                        ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
     """Column means for centring, and column standard deviations, to detect collapsed scales: site →
     (lattice cells, event).
 
     Args:
         moments: of these columns. total: weight of all rows; missing cells count as at the mean.
-        place: (array, type) → array on the device.
+        to_device: (array, type) → array on the device.
     """
     sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
     for name, (weight, mean, square) in moments.items():
@@ -170,7 +171,7 @@ def centres_and_scales(plan: Plan, moments: Mapping[str, Moments], total: float,
             centre[name], weight = rounded(mean.reshape(shape)), np.asarray(total)
         if name in plan.centred or needs_scale(plan, name):
             sds = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
-            spread[name] = place(sds.reshape(shape if name in centre else shape[:1]), dtype)
+            spread[name] = to_device(sds.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 
@@ -178,7 +179,7 @@ def needs_scale(plan: Plan, name: str) -> bool:
     """Whether the standard deviation of a row-wise site is needed, to detect a collapsed scale."""
     site = plan.structure.sites[name]
     return (name in plan.rowwise and bool(site.traits.scatter) and site.traits.event == 0
-            and name not in plan.carried)
+            and name not in plan.sampled)
 
 
 def used_columns(data: Data, plan: Plan) -> dict[str, tables.Column]:
@@ -229,17 +230,17 @@ def pack_chunks(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight
             continue
         site = sites[name]
         shift = centre[name].reshape(site.cells) if name in centre else None
-        values[name] = cut(column.values, kinds.whole if site.discrete else kinds.real, shift)
-        if column.seen is not None:
-            masks[name] = cut(column.seen)
+        values[name] = cut(column.values, kinds.integer if site.discrete else kinds.real, shift)
+        if column.observed is not None:
+            masks[name] = cut(column.observed)
             if name in plan.partially_observed:
-                located = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
-                                                     *site.event), switch, any_na)
+                located = locate(column.observed.reshape(table.rows, math.prod(site.lattice),
+                                                         *site.event), switch, any_na)
                 unseen[name] = jax.tree.map(cut, located)._replace(tiles=tiles)
     inputs = {name: cut(array, None if array.dtype.kind in "iub" else kinds.real)
               for name, array in table.inputs.items() if name not in data.structure.timed}
-    carried = {name: Coordinates(cut(column.carried)) for name, column in columns.items()
-               if column.carried is not None}
+    carried = {name: Coordinates(cut(column.sampled)) for name, column in columns.items()
+               if column.sampled is not None}
     return Chunk(values, masks, codes, unseen, likelihood, inputs,
                  weight.astype(kinds.real, copy=False).reshape(chunks, size), None, carried)
 
@@ -255,7 +256,7 @@ class Room:
     allocated memory costs ten times as much."""
 
     def __init__(self) -> None:
-        self._held: list[np.ndarray] = []
+        self._buffers: list[np.ndarray] = []
         self._next = 0
 
     def rewind(self) -> "Room":
@@ -264,11 +265,11 @@ class Room:
         return self
 
     def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        if self._next == len(self._held):
-            self._held.append(aligned(shape, dtype))
-        buffer = self._held[self._next]
+        if self._next == len(self._buffers):
+            self._buffers.append(aligned(shape, dtype))
+        buffer = self._buffers[self._next]
         if buffer.shape != shape or buffer.dtype != dtype:
-            buffer = self._held[self._next] = aligned(shape, dtype)
+            buffer = self._buffers[self._next] = aligned(shape, dtype)
         self._next += 1
         return buffer
 
@@ -293,7 +294,7 @@ def _codes(columns: list[tables.Column]) -> np.ndarray:
     """The states of scalar columns, (rows, columns); −1 where missing."""
     out = np.empty((len(columns[0].values), len(columns)), np.int32)
     for i, column in enumerate(columns):
-        out[:, i] = np.where(present(column.seen), column.values, -1).reshape(-1)
+        out[:, i] = np.where(present(column.observed), column.values, -1).reshape(-1)
     return out
 
 

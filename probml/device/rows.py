@@ -26,8 +26,8 @@ class Steps:
     length: int  # L, steps per block
     blocks: int
     parallel: bool  # join blocks by an associative scan
-    wide: bool  # compute in log space, where probabilities would underflow
-    even: bool = False  # all rows have the same number of steps
+    in_logs: bool  # compute in log space, where probabilities would underflow
+    equal_lengths: bool = False  # all rows have the same number of steps
 
     def folded(self, array: jax.Array, laned: bool = False) -> jax.Array:
         """(N, ...) → (rows, time, ...).
@@ -49,7 +49,8 @@ class Steps:
 
 
 jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
-                                 meta_fields=["length", "blocks", "parallel", "wide", "even"])
+                                 meta_fields=["length", "blocks", "parallel", "in_logs",
+                                              "equal_lengths"])
 
 
 class Chunk(NamedTuple):
@@ -57,17 +58,18 @@ class Chunk(NamedTuple):
     several chunks are stacked)."""
 
     values: dict[str, jax.Array]  # observed sites: (b, *cells), missing ones with valid values
-    seen: dict[str, jax.Array]  # mask of sites with missing cells: bool (b, *cells), True: observed
+    observed: dict[str,
+                   jax.Array]  # mask of sites with missing cells: bool (b, *cells), True: observed
     # number of states → those partially observed variables (Plan.partly): their states, (b,
     # variables), −1 if missing
     codes: dict[int, jax.Array]
-    unseen: dict[str, Unseen]  # partially observed vectors: the missing coordinates
+    missing: dict[str, Unseen]  # partially observed vectors: the missing coordinates
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
     weights: jax.Array  # (b,), 0 for padding
     steps: Steps | None = None  # of sites along chains: every step as a row
     # sites with cells that MCMC samples: which cells, and their coordinates
-    carried: dict[str, "Coordinates"] = {}
+    sampled: dict[str, "Coordinates"] = {}
 
     @property
     def along(self) -> Steps:
@@ -111,8 +113,8 @@ def merge_chunks(chunks: Chunk) -> Chunk:
 def take_rows(rows: Chunk, index: jax.Array) -> Chunk:
     """The rows `index` of a chunk, with their time steps; the result is not tiled."""
     steps = rows.steps
-    unseen = {name: found._replace(tiles=None) for name, found in rows.unseen.items()}
-    taken = jax.tree.map(lambda leaf: leaf[index], rows._replace(unseen=unseen, steps=None))
+    unseen = {name: found._replace(tiles=None) for name, found in rows.missing.items()}
+    taken = jax.tree.map(lambda leaf: leaf[index], rows._replace(missing=unseen, steps=None))
     if steps is None:
         return taken
 
@@ -131,16 +133,16 @@ class Rows(ABC):
     these. The functions applied to a chunk are pure JAX.
 
     Attributes:
-        held: whether all rows are in memory, so that results for each row can be stored.
+        in_memory: whether all rows are in memory, so that results for each row can be stored.
         joint: whether a pass has collective operations between devices, perhaps of several
             processes: only one thread may start passes, and their number must not depend on time.
-        lanes: how many members of `vmap_copies` run at once, each on its own device.
+        parallel_copies: how many members of `vmap_copies` run at once, each on its own device.
     """
 
     stacked: Chunk  # all chunks, of rows in memory
-    held: bool = True
+    in_memory: bool = True
     joint: bool = False
-    lanes: int = 1
+    parallel_copies: int = 1
     total_weight: ArrayLike  # (), of subclasses that store it
 
     @property
@@ -315,8 +317,8 @@ class Pairs(NamedTuple):
     """All pairs of rows in the same group of the largest grouping of effects: row numbers, counted
     through all chunks, (pairs,) each."""
 
-    one: jax.Array
-    two: jax.Array
+    first: jax.Array
+    second: jax.Array
 
 
 @dataclass(frozen=True)
@@ -364,7 +366,7 @@ class Summary(NamedTuple):
     squares: dict[str, PyTree] = {}  # row-wise site → factors.squares.Squares
 
     @property
-    def held(self) -> bool:
+    def in_memory(self) -> bool:
         return True
 
     @property
@@ -372,7 +374,7 @@ class Summary(NamedTuple):
         return False
 
     @property
-    def lanes(self) -> int:
+    def parallel_copies(self) -> int:
         return 1
 
     def vmap_copies(self, function: Callable, *copies: PyTree) -> PyTree:

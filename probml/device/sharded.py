@@ -35,7 +35,7 @@ class Remote(Rows):
     total_weight: ArrayLike  # ()
     example: Chunk  # one chunk
 
-    held = False
+    in_memory = False
     several = True
 
     @property
@@ -130,7 +130,7 @@ class Repeated(Resident):
     mesh: Mesh
 
     @property
-    def lanes(self) -> int:  # type: ignore[override] # a class attribute in the base class
+    def parallel_copies(self) -> int:  # type: ignore[override] # an attribute in the base class
         return self.mesh.size
 
     def vmap_copies(self, function: Callable, *copies: object) -> PyTree:

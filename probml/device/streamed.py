@@ -19,8 +19,8 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
-from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, may_underflow
-from probml.device.layout import bucket
+from probml.device.lanes import Kinds, Lanes, located_along, may_underflow
+from probml.device.layout import bucket, fitting_rows
 from probml.device.load import Room, centres_and_scales, pack_chunks, placed_values, used_columns
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal, present
@@ -44,7 +44,7 @@ class Streamed(Rows):
     Attributes:
         mixed: the same rows from an endless feed of random batches, one chunk each, epoch after
             epoch, for minibatch engines; see `open_batches`.
-        apart, held_apart: held-out rows and their number; see device/held_out.py.
+        held_out, n_held_out: held-out rows and their number; see device/held_out.py.
     """
 
     number: ArrayLike  # () int32, of the feed
@@ -53,10 +53,10 @@ class Streamed(Rows):
     leaves: tuple[jax.ShapeDtypeStruct, ...]
     form: object  # the tree structure of the chunks
     mixed: "Streamed | None" = None
-    apart: "Streamed | None" = None
-    held_apart: ArrayLike | None = None  # () int32
+    held_out: "Streamed | None" = None
+    n_held_out: ArrayLike | None = None  # () int32
 
-    held = False
+    in_memory = False
     several = True
 
     @property
@@ -81,7 +81,7 @@ class Streamed(Rows):
         return jax.tree.unflatten(self.form, self.leaves)
 
     @property
-    def fed(self) -> int:
+    def n_numbers(self) -> int:
         """Numbers that a pass reads."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
@@ -137,8 +137,8 @@ def _refuse(outputs: object) -> None:
 
 
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
-                                 data_fields=["number", "count", "total_weight", "mixed", "apart",
-                                              "held_apart"])
+                                 data_fields=["number", "count", "total_weight", "mixed",
+                                              "held_out", "n_held_out"])
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,13 @@ class Cut:
         reader: reads the partitions of the source. shape: (chunks made at once, rows per chunk).
         pack: converts rows to chunks of a shape, on the host and without JAX, the last one padded
             at weight 0; into the buffers of a Room, if given.
-        some: one row, from which the shapes are derived. known: values that all rows share.
+        example: one row, from which the shapes are derived. known: values that all rows share.
     """
 
     reader: Reader
     shape: tuple[int, int]
     pack: Callable[..., Chunk]
-    some: Data
+    example: Data
     known: Known
 
     @classmethod
@@ -184,8 +184,8 @@ class Cut:
             chunk = pack_chunks(piece, plan, centre, weight, shape, kinds, any_na=True, room=room,
                                 at=at, until=until)
             if piece.steps is not None:
-                lanes = Lanes(piece, plan, weight, None, shape, log_space, kinds, place=np.asarray,
-                              most=True)
+                lanes = Lanes(piece, plan, weight, None, shape, log_space, kinds,
+                              to_device=np.asarray, any_missing=True)
                 chunk = chunk._replace(steps=lanes.load(used_columns(piece, plan), centre, spread))
             return jax.tree.map(lambda leaf: leaf.astype(types[leaf.dtype], copy=False), chunk)
 
@@ -210,7 +210,7 @@ class Cut:
     def specs(self, shape: tuple[int, int]) -> Chunk:
         """The shapes and dtypes of chunks, as ShapeDtypeStruct leaves."""
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
-                            self.pack(self.some, shape))
+                            self.pack(self.example, shape))
 
     def read(self) -> Iterator[Chunk]:
         """A pass over the source, yielding shape[0] chunks at a time."""
@@ -246,18 +246,18 @@ def _shape(limit: int, rows: int, numbers: int) -> tuple[int, int]:
     if rows > FIXED * n_chunks * limit:
         return n_chunks, limit
     n_rows = bucket(rows)
-    per_call = -(-_even(n_rows, n_chunks * limit) // limit)
-    return per_call, -(-_even(n_rows, n_chunks * limit) // per_call)
+    per_call = -(-_even_size(n_rows, n_chunks * limit) // limit)
+    return per_call, -(-_even_size(n_rows, n_chunks * limit) // per_call)
 
 
 def _even_chunks(rows: int, limit: int) -> tuple[int, int]:
     """(chunks per call, rows per chunk), with chunks of at most `limit` rows, of equal size for a
     partition of `rows` rows."""
-    size = _even(rows, limit)
-    return _even(-(-rows // size), TOGETHER), size
+    size = _even_size(rows, limit)
+    return _even_size(-(-rows // size), TOGETHER), size
 
 
-def _even(rows: int, limit: int) -> int:
+def _even_size(rows: int, limit: int) -> int:
     """The size of equal pieces when `rows` are cut into as few as possible of at most `limit`."""
     return -(-rows // -(-rows // limit))
 

@@ -49,11 +49,11 @@ def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring) -
     def step(bucket: Bucket, arrays: tuple, logs: tuple) -> tuple[jax.Array, bool]:
         if not semiring.additive:
             value, arg = _max_step(arrays, bucket.axes)
-            records[bucket.name] = bucket.others, arg
+            records[bucket.name] = bucket.message_names, arg
             return value, True
-        records[bucket.name] = bucket.others, (arrays, logs, bucket.axes)
+        records[bucket.name] = bucket.message_names, (arrays, logs, bucket.axes)
         # nothing is left to multiply by: one logarithm instead of two
-        if not bucket.others and all(logs):
+        if not bucket.message_names and all(logs):
             return _log_step(arrays, bucket.axes), True
         message, scale = _sum_step(arrays, logs, bucket.axes)
         scales.setdefault(scale.shape[0], []).append(scale)
@@ -214,20 +214,20 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     all states 0.
     """
     swept = _forward_pass(checked(factors, order, complete=True), order, MAX)
-    value = product(swept.left).log
-    return value, swept.follow(value > -jnp.inf, None)
+    value = product(swept.remaining).log
+    return value, swept.backtrack(value > -jnp.inf, None)
 
 
 def peak(factors: Iterable[Factor], order: Sequence[str]) -> Factor:
     """Maximises every name of `order` out; the product of all that is left, over the remaining
     names."""
-    return product(_forward_pass(checked(factors, order), order, MAX).left)
+    return product(_forward_pass(checked(factors, order), order, MAX).remaining)
 
 
 def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
     """The log of the maximum alone, (n,) or (1,); its gradient is one-hot at the state that
     `maximise` returns (hard EM)."""
-    return product(_forward_pass(checked(factors, order, complete=True), order, MAX).left).log
+    return product(_forward_pass(checked(factors, order, complete=True), order, MAX).remaining).log
 
 
 def draw(factors: Iterable[Factor], order: Sequence[str],
@@ -239,8 +239,8 @@ def draw(factors: Iterable[Factor], order: Sequence[str],
     every factor has rows axis 1; an impossible row is all 0.
     """
     swept = _forward_pass(checked(factors, order, complete=True), order, SUM)
-    total = product(swept.left).log
-    return total, swept.follow(total > -jnp.inf, key)
+    total = product(swept.remaining).log
+    return total, swept.backtrack(total > -jnp.inf, key)
 
 
 def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semiring) -> Swept:
@@ -253,9 +253,10 @@ def _forward_pass(factors: list[Factor], order: Sequence[str], semiring: Semirin
 
 def _left_after_sum(factors: list[Factor], order: Sequence[str]) -> list[Factor]:
     """What is left of a sum of which nothing is to be followed back."""
-    if not _is_levelwise(factors, order) and rows_last.fits(factors, order):
+    if (len(order) >= rows_last.NAMES and not _is_levelwise(factors, order)
+        and rows_last.fits(factors, order)):
         return rows_last.sum_out(factors, order)
-    return _forward_pass(factors, order, SUM).left
+    return _forward_pass(factors, order, SUM).remaining
 
 
 def _is_levelwise(factors: list[Factor], order: Sequence[str]) -> bool:

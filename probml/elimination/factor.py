@@ -55,15 +55,15 @@ class Swept(NamedTuple):
     """The result of an elimination.
 
     Args:
-        left: the factors over the names that stay, and the scales that were divided out.
-        follow: (possible (rows,) bool, key or None) → name → states (rows,) int32 of every
+        remaining: the factors over the names that stay, and the scales that were divided out.
+        backtrack: (possible (rows,) bool, key or None) → name → states (rows,) int32 of every
             eliminated name, chosen from the last to the first given those already chosen: the best
             after maxima; with a key, a draw after sums. Ties go to the lowest index; impossible
             rows have states 0.
     """
 
-    left: list[Factor]
-    follow: Callable[[jax.Array, jax.Array | None], dict[str, jax.Array]]
+    remaining: list[Factor]
+    backtrack: Callable[[jax.Array, jax.Array | None], dict[str, jax.Array]]
 
 
 def checked(factors: Iterable[Factor], order: Sequence[str],

@@ -33,12 +33,12 @@ class Rows(NamedTuple):
     """Rows in which the same names are observed.
 
     Args:
-        places: of these among all.
+        indices: of these among all.
         states: observed name → its states (rows,).
         factors: over the other names.
     """
 
-    places: np.ndarray
+    indices: np.ndarray
     states: dict[str, np.ndarray]
     factors: list[Table]
 
@@ -63,7 +63,8 @@ def condition_on_known(factors: Sequence[Table], count: int, max_tables: int) ->
         index = np.flatnonzero(member.reshape(-1) == i)
         states = {name: np.broadcast_to(possible[name].argmax(-1), (count,))[index]
                   for name, is_known in zip(known, pattern, strict=True) if is_known}
-        by_group.append(Rows(index, states, [_at(factor, states, index) for factor in factors]))
+        by_group.append(Rows(index, states,
+                             [_at_states(factor, states, index) for factor in factors]))
     return by_group
 
 
@@ -126,7 +127,8 @@ def marginals(factors: Sequence[Table], order: Sequence[str], wanted: Collection
     rows = np.arange(max(len(f.log) for f in factors))
     logs, tables = [], []
     for state in range(states):
-        log, post = marginals([_at(f, {name: np.full(len(rows), state)}, rows) for f in factors],
+        log, post = marginals([_at_states(f, {name: np.full(len(rows), state)}, rows)
+                               for f in factors],
                               others, [w for w in wanted if w != name], cap)
         logs.append(log)
         tables.append(post)
@@ -155,7 +157,7 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
     backwards, from that of the table to which its sum went."""
     rank = {name: i for i, name in enumerate(order)}
     buckets, final = orders.buckets([f.names for f in factors], order)
-    scopes = {bucket.name: bucket.others for bucket in buckets}
+    scopes = {bucket.name: bucket.message_names for bucket in buckets}
     tables = dict(enumerate(factors))
     needed, stack = set(), list(wanted)
     while stack:
@@ -203,7 +205,7 @@ def _cheapest_cut(factors: Sequence[Table], order: Sequence[str]) -> tuple[str, 
     return best, sizes[best]
 
 
-def _at(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> Table:
+def _at_states(factor: Table, states: Mapping[str, np.ndarray], index: np.ndarray) -> Table:
     """A factor in the rows of `index`, with some names at their states there (rows,)."""
     log = factor.log if len(factor.log) == 1 else factor.log[index]
     names = list(factor.names)

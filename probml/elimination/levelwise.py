@@ -38,7 +38,7 @@ class _Read(NamedTuple):
     pool: int
     offset: np.ndarray  # (b, f)
     steps: np.ndarray  # (b, f, a) strides of the message's names
-    own: np.ndarray  # (b, f) stride of the name that goes
+    stride: np.ndarray  # (b, f) stride of the name that goes
 
 
 class _Group(NamedTuple):
@@ -46,12 +46,12 @@ class _Group(NamedTuple):
 
     states: int
     rows: bool  # a message for each row; else one for all
-    wide: bool
+    is_wide: bool
     start: np.ndarray  # (b + 1,) where each bucket's message begins
     divide: np.ndarray  # (b, a) entry // divide % size is the state of the message's a-th name
     size: np.ndarray  # (b, a)
     names: np.ndarray  # (b, a) which names these are, by number
-    own: np.ndarray  # (b,) the name that goes, by number
+    eliminated: np.ndarray  # (b,) the name that goes, by number
     reads: tuple[_Read, ...]
     parts: tuple[tuple[int, int], ...]  # (pool, entries) of consecutive parts of the messages
 
@@ -63,7 +63,7 @@ class _Schedule(NamedTuple):
     base: tuple[tuple[int, ...], ...]  # pool → the factors it begins with
     levels: tuple[tuple[_Group, ...], ...]
     # messages over names that stay: (pool, entries, names by number)
-    left: tuple[tuple[int, int, tuple[int, ...]], ...]
+    remaining: tuple[tuple[int, int, tuple[int, ...]], ...]
     names: tuple  # by number
 
 
@@ -72,13 +72,13 @@ class _Tree(NamedTuple):
     number, as `orders.buckets` has them."""
 
     buckets: list[orders.Bucket]
-    left: list[int]
+    remaining: list[int]
     factors: int  # how many: messages are numbered behind them
     size: dict  # name → states
     scopes: tuple[tuple, ...]
     level: list[int]  # of a factor −1
     rows: list[bool]  # whether it differs from row to row
-    wide: list[bool]  # of buckets
+    is_wide: list[bool]  # of buckets
 
     @property
     def depth(self) -> int:
@@ -93,7 +93,7 @@ class _Layout(NamedTuple):
     as the groups of buckets make them."""
 
     pool: dict[int, int]
-    place: dict[int, int]  # first entry in the pool
+    start: dict[int, int]  # first entry in the pool
     groups: list[list[list[int]]]  # level → buckets that are worked on together
     base: list[list[int]]  # pool → its factors
 
@@ -109,7 +109,8 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
                    for groups in layout.groups)
     msgs = (len(scopes) + i for groups in layout.groups for members in groups for i in members)
     remaining = tuple((layout.pool[i], tree.entries(tree.scopes[i]),
-                       tuple(number[u] for u in tree.scopes[i])) for i in msgs if i in tree.left)
+                       tuple(number[u] for u in tree.scopes[i])) for i in msgs
+                      if i in tree.remaining)
     return _Schedule(tuple(map(tuple, layout.base)), levels, remaining, names)
 
 
@@ -118,46 +119,48 @@ def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) 
             for u, k in zip(scope, shape, strict=True)}
     buckets, remaining = orders.buckets(scopes, order)
     tree = _Tree(buckets, [i for i, _ in remaining], len(scopes), size,
-                 (*scopes, *(bucket.others for bucket in buckets)), [-1] * len(scopes),
+                 (*scopes, *(bucket.message_names for bucket in buckets)), [-1] * len(scopes),
                  [not same for same in shared], [])
     for bucket in buckets:
         tree.level.append(1 + max(tree.level[i] for i in bucket.tables))
         tree.rows.append(any(tree.rows[i] for i in bucket.tables))
-        tree.wide.append(size[bucket.name] * tree.entries(bucket.others) >= MIN_TENSOR_ENTRIES)
+        tree.is_wide.append(size[bucket.name]
+                            * tree.entries(bucket.message_names) >= MIN_TENSOR_ENTRIES)
     return tree
 
 
 def _layout(tree: _Tree) -> _Layout:
     common = 2 * (tree.depth + 1)  # pools; each source of a wide bucket has one of its own behind
     pool, count, first = dict[int, int](), common, tree.factors
-    for bucket, level, wide in zip(tree.buckets, tree.level[first:], tree.wide, strict=True):
+    for bucket, level, wide in zip(tree.buckets, tree.level[first:], tree.is_wide, strict=True):
         for i in bucket.tables:
             pool[i] = count if wide else 2 * level + tree.rows[i]
             count += wide
     sources = sorted(i for i in pool if i < first)
-    pool |= {i: 2 * tree.depth + tree.rows[i] for i in tree.left}
+    pool |= {i: 2 * tree.depth + tree.rows[i] for i in tree.remaining}
     by_kind: list[dict] = [{} for _ in range(tree.depth)]
     for i, bucket in enumerate(tree.buckets):
         # buckets with many sources apart: the others need no padding
         bits = max(len(bucket.tables) - 1, 1).bit_length()
         by_kind[tree.level[first + i]].setdefault(
-            (tree.size[bucket.name], tree.rows[first + i], tree.wide[i] and i, bits), []).append(i)
+            (tree.size[bucket.name], tree.rows[first + i], tree.is_wide[i] and i, bits),
+            []).append(i)
     groups = [[sorted(members, key=lambda i: pool[first + i]) for members in kind.values()]
               for kind in by_kind]
     # a common pool's entry 0 is a neutral 0, for padding
-    height, place = [int(p < common) for p in range(count)], {}
+    height, start = [int(p < common) for p in range(count)], {}
     base: list[list[int]] = [[] for _ in range(count)]
     for i in sources:
         base[pool[i]].append(i)
     for i in (*sources, *(first + i for level in groups for members in level for i in members)):
-        place[i] = height[pool[i]]
+        start[i] = height[pool[i]]
         height[pool[i]] += tree.entries(tree.scopes[i])
-    return _Layout(pool, place, groups, base)
+    return _Layout(pool, start, groups, base)
 
 
 def _group(tree: _Tree, layout: _Layout, number: Mapping, members: Sequence[int]) -> _Group:
     """The tables of indices of buckets that are worked on together."""
-    axes = max(len(tree.buckets[i].others) for i in members)
+    axes = max(len(tree.buckets[i].message_names) for i in members)
     divide, sizes, numbers = (np.ones((len(members), axes), np.int32) for _ in range(3))
     sources: dict[int, list[list]] = {}
     for b, i in enumerate(members):
@@ -170,12 +173,13 @@ def _group(tree: _Tree, layout: _Layout, number: Mapping, members: Sequence[int]
             stride = _strides(tree, tree.scopes[table])
             steps = [stride.get(u, 0) for u in neighbours] + [0] * (axes - len(neighbours))
             sources.setdefault(layout.pool[table], [[] for _ in members])[b].append(
-                (layout.place[table], steps, stride[name]))
-    length, parts = [tree.entries(tree.buckets[i].others) for i in members], Counter()
+                (layout.start[table], steps, stride[name]))
+    length, parts = [tree.entries(tree.buckets[i].message_names) for i in members], Counter()
     for i, entries in zip(members, length, strict=True):
         parts[layout.pool[tree.factors + i]] += entries
     one = members[0]
-    return _Group(tree.size[tree.buckets[one].name], tree.rows[tree.factors + one], tree.wide[one],
+    return _Group(tree.size[tree.buckets[one].name], tree.rows[tree.factors + one],
+                  tree.is_wide[one],
                   np.cumsum([0, *length]).astype(np.int32), divide, sizes, numbers,
                   np.array(members, np.int32),
                   tuple(_read(pool, lists, axes) for pool, lists in sorted(sources.items())),
@@ -192,9 +196,10 @@ def _read(pool: int, lists: Sequence[list], axes: int) -> _Read:
     """The sources (place, steps, own step) of each bucket, padded by the pool's neutral entry."""
     n_sources = max(map(len, lists))
     padded = [row + [(0, [0] * axes, 0)] * (n_sources - len(row)) for row in lists]
-    place, steps, own_steps = (np.array([[source[c] for source in row] for row in padded], np.int32)
-                               for c in range(3))
-    return _Read(pool, place, steps.reshape(len(lists), n_sources, axes), own_steps)
+    starts, steps, own_steps = (np.array([[source[c] for source in row] for row in padded],
+                                         np.int32)
+                                for c in range(3))
+    return _Read(pool, starts, steps.reshape(len(lists), n_sources, axes), own_steps)
 
 
 def _indices(group: _Group, read: _Read) -> np.ndarray:
@@ -203,15 +208,15 @@ def _indices(group: _Group, read: _Read) -> np.ndarray:
     local = np.arange(group.start[-1], dtype=np.int32) - group.start[bucket]
     digit = (local[:, None] // group.divide[bucket]) % group.size[bucket]
     index = read.offset[bucket] + (read.steps[bucket] * digit[:, None, :]).sum(-1, dtype=np.int32)
-    return index[:, None, :] + read.own[bucket][:, None, :] * np.arange(group.states,
-                                                                        dtype=np.int32)[:, None]
+    return (index[:, None, :] + read.stride[bucket][:, None, :]
+            * np.arange(group.states, dtype=np.int32)[:, None])
 
 
 def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
     """The one source of a wide bucket over (names of the message, name that goes, rows), size 1
     where it lacks one."""
     sizes = [*group.size[0].tolist(), group.states]
-    steps = [*read.steps[0, 0].tolist(), int(read.own[0, 0])]
+    steps = [*read.steps[0, 0].tolist(), int(read.stride[0, 0])]
     axes = sorted((axis for axis, step in enumerate(steps) if step), key=lambda axis: -steps[axis])
     values = values.reshape(*(sizes[axis] for axis in axes), -1)
     values = jnp.transpose(values, (*np.argsort(axes).tolist(), len(axes)))
@@ -224,7 +229,7 @@ def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
     # what all rows share first
     for read in sorted(group.reads, key=lambda read: pools[read.pool].shape[1]):
         values = pools[read.pool]
-        parts.append(_tensor(group, read, values) if group.wide else
+        parts.append(_tensor(group, read, values) if group.is_wide else
                      values.at[_indices(group, read)].get(mode="promise_in_bounds").sum(2))
     total = functools.reduce(operator.add, parts)
     return total.reshape(-1, group.states, total.shape[-1])
@@ -253,7 +258,7 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
         fill(2 * level)
         fill(2 * level + 1)
         for group in groups:
-            for read in group.reads if group.wide else ():
+            for read in group.reads if group.is_wide else ():
                 fill(read.pool)
             message = semiring.logs(_totals(group, pools), 1)
             cuts = np.cumsum([n for _, n in group.parts])[:-1].tolist()
@@ -282,8 +287,8 @@ def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swe
     schedule, eliminated = _plan(factors, order), set(order)
     remaining = [f for f in factors if eliminated.isdisjoint(f.names)]
     pools = _upwards(schedule, [f.log for f in factors], semiring)
-    for number in sorted({number for number, _, _ in schedule.left}):
-        entries = [(n, names) for pool, n, names in schedule.left if pool == number]
+    for number in sorted({number for number, _, _ in schedule.remaining}):
+        entries = [(n, names) for pool, n, names in schedule.remaining if pool == number]
         parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in entries])[:-1].tolist())
         scalars = [part for part, (_, names) in zip(parts, entries, strict=True) if not names]
         if scalars:
@@ -304,7 +309,8 @@ def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swe
 
 def _choices(schedule: _Schedule) -> int:
     """The number of states over all eliminated names: what is drawn takes so many numbers a row."""
-    return sum(len(group.own) * group.states for groups in schedule.levels for group in groups)
+    return sum(len(group.eliminated) * group.states for groups in schedule.levels
+               for group in groups)
 
 
 def _backtrack(
@@ -331,19 +337,19 @@ def _backtrack(
                 values = pools[read.pool]
                 index = read.offset[..., None] + jnp.einsum("bfa,bar->bfr", read.steps, digit)
                 index = index[:, None] + (
-                    read.own[:, None] * np.arange(group.states, dtype=np.int32)[:, None]
+                    read.stride[:, None] * np.arange(group.states, dtype=np.int32)[:, None]
                 )[..., None]
                 columns = row if values.shape[1] > 1 else jnp.zeros_like(row)
                 # (b, states, rows)
                 total += values.at[index, columns].get(mode="promise_in_bounds").sum(2)
             if noise is not None:
-                count = len(group.own) * group.states
+                count = len(group.eliminated) * group.states
                 total, n_used = total + noise[
                     n_used : n_used + count
-                ].reshape(len(group.own), group.states, -1), n_used + count
-            states = states.at[group.own].set(jnp.argmax(total, 1).astype(jnp.int32))
+                ].reshape(len(group.eliminated), group.states, -1), n_used + count
+            states = states.at[group.eliminated].set(jnp.argmax(total, 1).astype(jnp.int32))
     # those of `order` are the first names
-    count = sum(len(group.own) for groups in schedule.levels for group in groups)
+    count = sum(len(group.eliminated) for groups in schedule.levels for group in groups)
     parts = jax.lax.split(jnp.where(possible, states, 0),
                           [1] * count + [len(states) - count] * (len(states) > count))
     return {name: part.reshape(rows)

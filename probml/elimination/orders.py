@@ -155,13 +155,13 @@ class Bucket(NamedTuple):
         tables: numbers of factors, and of messages, which are numbered after the factors in the
             order of their buckets.
         axes: of each table among (*others, name): so equal steps are equal in any names.
-        others: the names of the bucket's message.
+        message_names: the names of the bucket's message.
     """
 
     name: str
     tables: tuple[int, ...]
     axes: tuple[tuple[int, ...], ...]
-    others: tuple[str, ...]
+    message_names: tuple[str, ...]
 
 
 def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], list[tuple[int,
@@ -188,7 +188,7 @@ def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], lis
 
 def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
     """The names of the table of each bucket."""
-    return [frozenset((bucket.name, *bucket.others))
+    return [frozenset((bucket.name, *bucket.message_names))
             for bucket in buckets([tuple(scope) for scope in scopes], order)[0]]
 
 

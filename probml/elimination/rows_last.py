@@ -51,12 +51,12 @@ class _Schedule(NamedTuple):
     messages.
 
     Attributes:
-        left: the tables that stay, with their names.
+        remaining: the tables that stay, with their names.
         indicators: the factors that are 1 or 0.
     """
 
     buckets: tuple[_Bucket, ...]
-    left: tuple[tuple[int, tuple[str, ...]], ...]
+    remaining: tuple[tuple[int, tuple[str, ...]], ...]
     indicators: tuple[int, ...]
 
 
@@ -82,9 +82,9 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
 
 
 def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
-    """Whether a sum over `order` has many rows and names, and tables of few entries."""
+    """Whether a sum over NAMES or more has many rows, and tables of few entries."""
     rows = max((f.log.shape[0] for f in factors), default=1)
-    if rows < ROWS or len(order) < NAMES:
+    if rows < ROWS:
         return False
     schedule = _cached_schedule(factors, order)
     return all(math.prod(bucket.sizes) <= ENTRIES for bucket in schedule.buckets)
@@ -103,7 +103,7 @@ def sum_out(factors: Sequence[Factor], order: Sequence[str]) -> list[Factor]:
     """
     schedule = _cached_schedule(factors, order)
     *logs, scale = _remaining_logs(schedule, [f.log for f in factors])
-    return [*(Factor(log, names) for log, (_, names) in zip(logs, schedule.left, strict=True)),
+    return [*(Factor(log, names) for log, (_, names) in zip(logs, schedule.remaining, strict=True)),
             Factor(scale, ())]
 
 
@@ -137,7 +137,7 @@ def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array
         messages[bucket.message] = message * (1 / top)
         scale = scale + jnp.log(top)
     remaining = [jnp.moveaxis(log_of(messages[i]), -1, 0) if i in messages else logs[i]
-                 for i, _ in schedule.left]
+                 for i, _ in schedule.remaining]
     return [*remaining, scale], (products, raw, _Static(log.shape for log in logs))
 
 
@@ -187,7 +187,7 @@ def _margins(schedule: _Schedule, saved: tuple, slopes: list[jax.Array]) -> tupl
     products, messages, shapes = saved
     *table_slopes, scale_slope = slopes
     margins: dict[int, jax.Array] = {}
-    for (i, names), slope in zip(schedule.left, table_slopes, strict=True):
+    for (i, names), slope in zip(schedule.remaining, table_slopes, strict=True):
         # a sum over all states is scaled to 1: its own slope is that of its scale
         margins[i] = jnp.moveaxis(slope, 0, -1) if names or i < len(shapes) else scale_slope
     for bucket, tables in reversed([*zip(schedule.buckets, products, strict=True)]):

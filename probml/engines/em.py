@@ -24,9 +24,9 @@ from probml.engines.optimization.boundary import find_boundaries
 from probml.engines.optimization.convergence import (
     continue_by_lbfgs,
     diagnose_em_optimum,
+    find_infinite,
     predict_remaining_gain,
 )
-from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
 from probml.engines.restarting import batches, squarem, vectors
@@ -187,11 +187,12 @@ class EM(Engine):
         if plan.groupings and not plan.variables:
             raise Refusal(f"EM is not used for {problem}, because it converges slowly when group "
                           f"effects such as '{plan.effects[0]}' are integrated out", ("MAP",))
-        near = next((group for group in plan.latents if not group.kind.exact), None)
-        if near is not None and not plan.variables:
+        inexact = next((group for group in plan.latents if not group.kind.exact), None)
+        if inexact is not None and not plan.variables:
             raise Refusal(
-                f"EM is not used for {problem}, because '{near.name}' is {near.kind.description}, "
-                "and each step of EM would compute the integral of every row many times",
+                f"EM is not used for {problem}, because '{inexact.name}' is "
+                f"{inexact.kind.description}, and each step of EM would compute the "
+                "integral of every row many times",
                 ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):

@@ -34,7 +34,7 @@ from jax.typing import ArrayLike
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
-from probml.errors import ModelError, counted, listed, meant, shortly
+from probml.errors import ModelError, Refusal, counted, listed, meant, shortly
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
@@ -225,7 +225,7 @@ class Problem:
     def in_parts(self) -> bool:
         """Whether rows are read in parts: each pass over them reads their source again."""
         survey = None if self.data is None else self.data.survey
-        return survey is not None and not survey.held
+        return survey is not None and not survey.in_memory
 
     @property
     def point_wanted(self) -> str:
@@ -405,6 +405,15 @@ def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
     return Problem(data, planned(data, engine if asked else None), asked=asked)
 
 
+def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
+    """The refusal of data by an engine; None: it can fit them."""
+    try:
+        engine.refuse(problem_of(engine, data, asked))
+    except Refusal as why:
+        return why
+    return None
+
+
 def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
     """The plan of data for an engine, or for the engine selection order: effects of groups, which
     have no joint mode with their standard deviation, are integrated out if the integral is exact,
@@ -414,7 +423,7 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
         lenient: see Data.plan.
     """
     plan = data.plan(lenient=lenient)
-    if plan.carried or engine is not None and not engine.capabilities.integrates:
+    if plan.sampled or engine is not None and not engine.capabilities.integrates:
         return plan
     capabilities = Capabilities(approximates=True) if engine is None else engine.capabilities
     # without a prior that of effects is part of the likelihood: it alone determines their scale

@@ -9,7 +9,7 @@ from dataclasses import replace
 from probml.dataset.dataset import Data
 from probml.engines.conjugate.empirical_bayes import EmpiricalBayes
 from probml.engines.em import EM
-from probml.engines.engine import Engine, problem_of
+from probml.engines.engine import Engine, problem_of, refusal
 from probml.engines.exact import Exact
 from probml.engines.laplace import Laplace
 from probml.engines.map import MAP
@@ -56,15 +56,6 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
                       "the values of a latent site to the data. The reasons:\n- "
                       + "\n- ".join(dict.fromkeys(messages)))
     return tuple(sorted(ranks, key=ranks.__getitem__)), reasons
-
-
-def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
-    """The refusal of data by an engine; None: it can fit them."""
-    try:
-        engine.refuse(problem_of(engine, data, asked))
-    except Refusal as why:
-        return why
-    return None
 
 
 def advised(why: Refusal, data: Data, tried: str = "") -> Refusal:

@@ -247,8 +247,8 @@ class Laplace(Engine):
         factor[is_over] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
                   **jax.device_get(constrained(sub, part_known, normal.loc))}
-        return result.out._replace(params=params, findings=findings,
-                                   posterior=Normal(loc, np.zeros_like(loc), factor))
+        return result.outcome._replace(params=params, findings=findings,
+                                       posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
@@ -260,7 +260,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.unbounded_size(plan)
     work = importance.work(plan, known, rows)
-    if (outcome.status is not Status.CONVERGED or plan.carried
+    if (outcome.status is not Status.CONVERGED or plan.sampled
         or not 0 < size <= MAX_DEFAULT_POSTERIOR or problem.point_wanted
         or FEW_DRAWS * work > importance.MAX_WORK
         or problem.size > ROWS_FOR_MODE * size and not begin.hyperparameters(plan)):
@@ -291,13 +291,13 @@ class Modes(NamedTuple):
 
     Args:
         known: what rows share, with the coordinates of the modes. modes: a proposal about each, the
-            highest first. log_density: the log density there. out: history and status so far.
+            highest first. log_density: the log density there. outcome: history and status so far.
     """
 
     known: Known
     modes: list[Component]
     log_density: float
-    out: Outcome
+    outcome: Outcome
 
 
 def _or_refuse(problem: Problem, modes: Modes | Finding) -> Modes:

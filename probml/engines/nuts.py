@@ -204,13 +204,15 @@ class NUTS(latents.LatentSampler):
         for _ in range(self.retries):
             budget -= run.gradients
             no_progress = verdict.r_hat > HIGH_R_HAT and verdict.r_hat - 1 > 0.5 * (last_r_hat - 1)
-            if no_progress or not (verdict.steep or verdict.short):
+            if no_progress or not (verdict.needs_smaller_steps or verdict.needs_more_draws):
                 break  # chains do not come nearer to one another: more draws do not help
-            raised = min((at for at in CAREFUL_TARGETS if at > target and verdict.steep),
+            raised = min((at for at in CAREFUL_TARGETS if at > target
+                          and verdict.needs_smaller_steps),
                          default=target)
             max_thin = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
                            latents.MAX_VALUES / run.z[:, : self.draws].size)
-            new_thin = min(2 * thin if verdict.short or raised == target else thin, int(max_thin))
+            new_thin = min(2 * thin if verdict.needs_more_draws or raised == target else thin,
+                           int(max_thin))
             if new_thin < 1 or (raised, new_thin) <= (target, thin):
                 break
             at, moves = self._continued_chains(run, verdict)
@@ -251,7 +253,7 @@ class NUTS(latents.LatentSampler):
         values = jax.device_get(beliefs.constrained(plan, known,
                                                     u[..., : density.unbounded_size(plan)]))
         inside, final, renumbered = {}, rows, []
-        if plan.carried:
+        if plan.sampled:
             inside = latents.drawn(plan, known, rows, u)
             final = row_coordinates.with_values(plan, rows,
                                                 {n: placed(v[0, -1]) for n, v in inside.items()})
@@ -272,7 +274,7 @@ class NUTS(latents.LatentSampler):
         leave."""
         found = self._near_mode(problem)
         begun = found[1]
-        if (problem.plan.carried or problem.mode_is_atypical or bool(begun.converged)
+        if (problem.plan.sampled or problem.mode_is_atypical or bool(begun.converged)
             or np.isfinite(difference_from_normal(begun))):
             return found
         return self._near_mode(replace(problem, mode_is_atypical=True))
@@ -285,8 +287,8 @@ class NUTS(latents.LatentSampler):
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         # an optimisation would end at the joint mode
-        steps = 0 if incidental and not plan.carried else begin.MAX_STEPS
-        fixed = () if plan.carried else begin.hyperparameters(plan)
+        steps = 0 if incidental and not plan.sampled else begin.MAX_STEPS
+        fixed = () if plan.sampled else begin.hyperparameters(plan)
         known, mode, others = begin.find_start_mode(problem, "NUTS", normals, fixed=fixed,
                                                     steps=steps)
         fixed = () if known.centring else fixed
@@ -374,7 +376,7 @@ def other_modes(begun: Mode, measure: Measure) -> list[np.ndarray]:
 def _given_points(problem: Problem, known: Known, begun: Mode) -> list[np.ndarray]:
     """Unbounded coordinates, (d,), of the points that the engine before found in the posterior."""
     seen = problem.posterior_points
-    if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
+    if not seen or problem.plan.sampled or not set(problem.plan.free) <= set(seen):
         return []
     plan = problem.plan
     points = [unconstrained(plan, {name: seen[name][i] for name in plan.free}, known)

@@ -262,7 +262,7 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], StepResult], lanes:
     past = journal.past(key) if journal else None
     if past is not None and held is not None:
         done, status = past.done, Status(past.status)
-        held.write(past.held)
+        held.write(past.variables)
         bar.advance(done * lanes, past.value)
         if status is not Status.RUNNING:
             return status

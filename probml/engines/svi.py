@@ -173,10 +173,10 @@ class SVI(latents.LatentSampler):
             refuse_guide(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
-        if plan.carried and (callable(self.guide) or self.batch_rows is not None):
+        if plan.sampled and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
             raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
-                          f"'{plan.carried[0]}', which this setting does not support. Use "
+                          f"'{plan.sampled[0]}', which this setting does not support. Use "
                           "guide='normal' without batch_rows, or integrate the variable out "
                           'approximately, SVI(integrate="all")')
         if self.batch_rows is not None and plan.row_globals:
@@ -220,7 +220,7 @@ class SVI(latents.LatentSampler):
                 max_draws = (COMPARISON_SHARE * self.steps * self.particles * static.batch
                              / static.total if static.total else np.inf)
                 findings += check_normal_approximation(problem, normal, max_draws)
-            post = (_drawn(problem, normal) if plan.carried
+            post = (_drawn(problem, normal) if plan.sampled
                     else complete_normal(plan, normal, known, rows, seed))
         point = posterior.mean({n: np.asarray(v)[None] for n, v in post.draw(
             plan, known, _number_of_draws(plan, static), OWN).items()
@@ -257,10 +257,10 @@ class SVI(latents.LatentSampler):
         """The mode from which the guide starts, and the curvature there."""
         plan = problem.plan
         sampled = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
-                   and not plan.carried else problem)
-        held = () if plan.carried else begin.hyperparameters(plan)
+                   and not plan.sampled else problem)
+        fixed = () if plan.sampled else begin.hyperparameters(plan)
         return begin.find_start_mode(sampled, "SVI", np.zeros((1, begin.size(plan, sampled.rows))),
-                                     centred=False, fixed=held)[1]
+                                     centred=False, fixed=fixed)[1]
 
 
 @functools.lru_cache(maxsize=64)
@@ -339,12 +339,12 @@ def _descend(plan: Plan, static: Static, frame: Frame | None, state: PyTree, arg
     svi, _ = _prepared(plan, static, frame, state, arguments)
 
     def once(i: jax.Array, carry: tuple):
-        (state, losses), some = carry, arguments
+        (state, losses), batch = carry, arguments
         if static.batch:
             rows, known = arguments
-            some = (rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
-                               static.total), known, static.total / static.batch)
-        state, loss = svi.update(state, *some)
+            batch = (rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                                static.total), known, static.total / static.batch)
+        state, loss = svi.update(state, *batch)
         return state, losses.at[i].set(loss)
 
     return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
@@ -391,7 +391,7 @@ def _draws(plan: Plan, static: Static, frame: Frame | None, state: PyTree, argum
         jax.random.split(key, count))
     specs = {} if static.model is None else static.model.generative.params
     return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))
-                    for name, spec in specs.items() if not all(spec.idle)}
+                    for name, spec in specs.items() if not all(spec.replaced)}
 
 
 # A user's guide.
@@ -409,7 +409,7 @@ def is_for_whole_function(guide: Any, problem: Problem) -> bool:
     """Whether a guide is for a whole function: it takes arguments, or the function has params."""
     generative = problem.plan.structure.model.generative
     return callable(guide) and (bool(arguments_of(guide))
-                                or generative.whole and bool(generative.params))
+                                or generative.is_joint and bool(generative.params))
 
 
 def refuse_guide(guide: Any, problem: Problem) -> None:
@@ -417,7 +417,7 @@ def refuse_guide(guide: Any, problem: Problem) -> None:
     if the guide takes an unknown argument."""
     structure, given = problem.plan.structure, arguments_of(guide)
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
-    if not model.whole:
+    if not model.is_joint:
         raise Refusal(f"{where}: the guide (the function of the approximate posterior) has the "
                       f"arguments {listed(given)}, but the guide of a model with rows() gets no "
                       "data. Use a guide without arguments. Or write the model with a "
@@ -438,7 +438,7 @@ def refuse_guide(guide: Any, problem: Problem) -> None:
 def _arguments(model: Bound, inputs: SiteValues) -> dict[str, ArrayLike]:
     """The values of the function's arguments, by name."""
     reading = model.generative
-    return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
+    return {**model.bound, **{own: inputs[name] for name, own in reading.arg_names.items()}}
 
 
 def guide_of(static: Static) -> Callable:

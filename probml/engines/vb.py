@@ -135,12 +135,12 @@ class VB(Engine):
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent (not in the "
                           "data) and outside rows(), which VB does not support", ("EM", "NUTS"))
-        near = next((group for group in plan.latents if group.cellwise
-                     or not group.kind.averages), None)
-        if near is not None:
-            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows() and {near.kind.description}. VB does not support such a site",
-                          ("EM", "NUTS"))
+        cellwise = next((group for group in plan.latents if group.cellwise
+                         or not group.kind.averages), None)
+        if cellwise is not None:
+            raise Refusal(f"{where}: site '{cellwise.name}' ({sites[cellwise.name].kind}) is "
+                          f"latent inside rows() and {cellwise.kind.description}. VB does not "
+                          "support such a site", ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "

@@ -87,11 +87,11 @@ class Classifier(ClassifierMixin, Estimator):
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
-        weights, kept = self._weigh(X, sample_weight)
-        if kept is not None:
+        weights, used_rows = self._weigh(X, sample_weight)
+        if used_rows is not None:
             check_consistent_length(X, y)
-            y = np.asarray(y)[kept]
-        X = self._validated(rows(X, kept), reset)
+            y = np.asarray(y)[used_rows]
+        X = self._validated(rows(X, used_rows), reset)
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
 
@@ -236,8 +236,8 @@ class Stepwise(Classifier):
         if fit.kept is None or fit.kept.running:
             return fit
         engine = self._ladder(False)[-1]
-        kept = fit.kept._replace(engine=engine, running=True)
-        return dataclasses.replace(fit, by=engine, engine=repr(engine), kept=kept)
+        retained = fit.kept._replace(engine=engine, running=True)
+        return dataclasses.replace(fit, by=engine, engine=repr(engine), kept=retained)
 
 
 class Additive(Stepwise):

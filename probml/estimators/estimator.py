@@ -164,8 +164,8 @@ class Estimator(Portable, BaseEstimator):
         if not weights.any():
             raise DataError("all weights are zero (sample_weight). Give at least one row a weight "
                             "above 0")
-        kept = None if weights.all() else np.flatnonzero(weights)
-        return weights if kept is None else weights[kept], kept
+        used_rows = None if weights.all() else np.flatnonzero(weights)
+        return weights if used_rows is None else weights[used_rows], used_rows
 
     # Fitting
 
@@ -345,11 +345,11 @@ def absent(verb: str, instead: str) -> property:
     return property(none, doc=f"There is no {verb}: {instead}.")
 
 
-def rows(X: DataLike, kept: np.ndarray | None):
+def rows(X: DataLike, used_rows: np.ndarray | None):
     """Some rows of an array or a DataFrame."""
-    if kept is None:
+    if used_rows is None:
         return X
-    return X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
+    return X.iloc[used_rows] if hasattr(X, "iloc") else np.asarray(X)[used_rows]
 
 
 def flat(X: np.ndarray) -> np.ndarray:
@@ -381,10 +381,10 @@ def replace_given(fit: Fit, values: SiteValues) -> Fit:
     """A fit with other values of hyperparameters, to be updated with further rows."""
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
                              for name, value in values.items()}}
-    kept = None if fit.kept is None else fit.kept._replace(
+    retained = None if fit.kept is None else fit.kept._replace(
         known=fit.kept.known._replace(given=given)
     )
-    return dataclasses.replace(fit, given=given, kept=kept)
+    return dataclasses.replace(fit, given=given, kept=retained)
 
 
 def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | None) -> None:

@@ -97,8 +97,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
     def _batch(self, X: DataLike, sample_weight: object, reset: bool) -> tuple:
         """(X, weights, their sum) of one batch, checked, without rows of weight 0; `reset`: columns
         are set by it."""
-        weights, kept = self._weigh(X, sample_weight)
-        X = self._validated(rows(X, kept), reset)
+        weights, used_rows = self._weigh(X, sample_weight)
+        X = self._validated(rows(X, used_rows), reset)
         return X, weights, X.shape[0] if weights is None else weights.sum()
 
     def _choose(self, components: list[int], data: Mapping, weights: object, total: float) -> None:

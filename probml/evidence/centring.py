@@ -105,7 +105,7 @@ def choose_centring(plan: Plan, params: Mapping, known: Known, u: Mapping[str, n
         tie, shape, matrix = ties[name], own_shape(sites[name]), sites[name].entry.coupled
         sds = np.asarray(scale, float)
         info = np.maximum(_information(np.asarray(hessian[name], float), sds, shape, matrix), 0.0)
-        sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
+        sharing = math.prod(shape) / max(_count(plan, other) for other in tie.tied_with)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):
             r = float(np.clip(

@@ -150,7 +150,7 @@ def value_and_gradient(
     """
 
     part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
-    has_coords = (plan.carried and not isinstance(rows, Summary)
+    has_coords = (plan.sampled and not isinstance(rows, Summary)
                   and row_coordinates.has_coordinates(rows))
 
     def chunk(batch: Chunk):
@@ -254,7 +254,7 @@ def log_posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float =
     def point(u: jax.Array):
         return from_unbounded(plan, u, known)
 
-    if not plan.carried:
+    if not plan.sampled:
         return lambda u: value_and_gradient(plan, point, u, known, rows, scale=scale)
     first = unbounded_size(plan)
 
@@ -269,7 +269,7 @@ def log_posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float =
 
 def log_posterior_value(plan: Plan, known: Known, rows: Rows | Summary) -> Callable:
     """u → the value of `log_posterior` alone, in half as large a program."""
-    if plan.carried:
+    if plan.sampled:
         with_grad = log_posterior(plan, known, rows)
         return lambda u: with_grad(u)[0]
 

@@ -201,7 +201,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
     function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)
-    redo = not rows.held and bool(plan.rowwise or plan.latents)
+    redo = not rows.in_memory and bool(plan.rowwise or plan.latents)
 
     def summed(chunk: Chunk):
         value, pullback = function(chunk)
@@ -370,7 +370,7 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
 def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
     """The plan of the sites whose log densities are added chunk by chunk, over every state;
     `add_ordered_sites` adds the ordered ones."""
-    return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
+    return plan.without_ordered if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
 def add_ordered_sites(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,

@@ -66,14 +66,14 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, v))
 
 
-def _through_sum(of_chunk: Callable, log: Callable, held: PyTree,
+def _through_sum(of_chunk: Callable, log: Callable, constants: PyTree,
                  rows: Rows) -> tuple[jax.Array, PyTree]:
-    """log(held, Σ over chunks of of_chunk(held, chunk)), and its gradient in `held`."""
+    """log(held, Σ over chunks of of_chunk(held, chunk)), and its gradient in `constants`."""
     def chunk(rows: Chunk) -> tuple[PyTree, Callable]:
-        return jax.vjp(lambda held: of_chunk(held, rows), held)
+        return jax.vjp(lambda constants: of_chunk(constants, rows), constants)
 
     def after(total: PyTree) -> tuple:
-        value, (outer, share) = jax.value_and_grad(log, (0, 1), allow_int=True)(held, total)
+        value, (outer, share) = jax.value_and_grad(log, (0, 1), allow_int=True)(constants, total)
         return (value, outer), share
 
     (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)

@@ -28,7 +28,7 @@ from probml.structure.site import Site
 def shapes(plan: Plan, rows: Rows) -> dict[str, tuple[int, ...]]:
     """Site → its coordinates, (chunks, b, ...)."""
     return {name: (*rows.stacked.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
-            for name in plan.carried}
+            for name in plan.sampled}
 
 
 def size(plan: Plan, rows: Rows) -> int:
@@ -43,22 +43,22 @@ def to_vector(coords: Mapping[str, jax.Array]) -> jax.Array:
 
 def with_coordinates(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
     """The rows with a vector of coordinates."""
-    out, start = dict(rows.stacked.carried), 0
+    out, start = dict(rows.stacked.sampled), 0
     for name, shape in sorted(shapes(plan, rows).items()):
         count = math.prod(shape)
         out[name] = out[name]._replace(u=u[start : start + count].reshape(shape))
         start += count
-    return Resident(rows.stacked._replace(carried=out))
+    return Resident(rows.stacked._replace(sampled=out))
 
 
 def has_coordinates(rows: Rows) -> bool:
     """Whether the rows' latent numbers are given by coordinates; else they have fixed values."""
-    return any(one.u is not None for one in rows.stacked.carried.values())
+    return any(one.u is not None for one in rows.stacked.sampled.values())
 
 
 def coordinates_of(rows: Chunk) -> dict[str, jax.Array]:
     """The coordinates that rows have."""
-    return {name: one.u for name, one in rows.carried.items()}
+    return {name: one.u for name, one in rows.sampled.items()}
 
 
 def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -66,7 +66,7 @@ def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: 
     """A chunk of rows with the values of its coordinates in them, and log |∂ values / ∂ u|."""
     fixed, total, sites = environment(plan, params, known), jnp.zeros(()), plan.structure.sites
     has_weight = rows.weights > 0
-    for name in plan.carried:
+    for name in plan.sampled:
         site = sites[name]
         raw = site.domain.fixed and any(p in plan.variables or p in plan.hidden
                                         for p in site.parents)
@@ -77,7 +77,7 @@ def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: 
                                               seen, raw)
             return site.collect(value, 1)[0], volume
 
-        u, seen = coords[name], ~rows.carried[name].free
+        u, seen = coords[name], ~rows.sampled[name].free
         values, volumes = jax.vmap(enter_row)(row_environment(plan, known, rows, name), u,
                                               cells(site, rows.values[name]), cells(site, seen))
         unused_log = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
@@ -88,9 +88,9 @@ def with_values_of_coordinates(plan: Plan, params: Mapping, known: Known, rows: 
 
 def with_values(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows:
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
-    if not plan.carried:
+    if not plan.sampled:
         return rows
-    carried = {name: values[name] for name in plan.carried}
+    carried = {name: values[name] for name in plan.sampled}
     return Resident(jax.vmap(Chunk.revalued)(rows.stacked, carried))
 
 
@@ -100,6 +100,6 @@ def values(plan: Plan, params: Mapping, known: Known, rows: Rows,
 
     def chunk_values(chunk: Chunk):
         found, _ = with_values_of_coordinates(plan, params, known, chunk, coordinates_of(chunk))
-        return {name: found.values[name] for name in plan.carried}
+        return {name: found.values[name] for name in plan.sampled}
 
     return with_coordinates(plan, rows, u).map(chunk_values)

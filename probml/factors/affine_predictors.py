@@ -55,7 +55,7 @@ def _site_derivatives(plan: Plan, name: str, point: Callable, c: jax.Array, know
         return value, first, second, slope
 
     total, first, second, slope = jax.vmap(row_derivatives)(
-        row_environment(plan, known, rows, name), rows.values[name], rows.seen.get(name),
+        row_environment(plan, known, rows, name), rows.values[name], rows.observed.get(name),
         rows.weights)
     return total.sum(), slope.T @ first, unfused_product(slope.T, slope * second[:, None])
 
@@ -103,7 +103,7 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
 
     curvature, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
                                                rows.values[name],
-                                               rows.seen.get(name), rows.weights)
+                                               rows.observed.get(name), rows.weights)
     return unfused_product(jnp.transpose(slope, (1, 2, 0)),
                            jnp.swapaxes(slope * curvature[..., None], 0, 1))
 
@@ -118,7 +118,7 @@ def weighted_hessian(plan: Plan, name: str, columns: Columns, point: Callable, c
 
     Cost: rows × p², where the directions of c would each pass through the density.
     """
-    numbers, places = np.array(columns.numbers), np.array(columns.places)
+    numbers, places = np.array(columns.numbers), np.array(columns.coefficients)
 
     def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
                     q: jax.Array):
@@ -133,7 +133,7 @@ def weighted_hessian(plan: Plan, name: str, columns: Columns, point: Callable, c
     hidden = name in plan.variables
     second, slope = jax.vmap(row_hessian)(row_environment(plan, known, rows, name),
                                           None if hidden else rows.values[name],
-                                          None if hidden else rows.seen.get(name), q)
+                                          None if hidden else rows.observed.get(name), q)
     design = slope.T[places]  # (m, q, b)
     m, width, b = design.shape
     by_pair = jnp.transpose(second, (1, 0, 2))[..., None]  # (m, b, l, 1)

@@ -18,7 +18,7 @@ from probml.elimination.kalman.filter import previous
 from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
-    over,
+    map_discrete_states,
     shifted,
     starts,
     states_second,
@@ -54,9 +54,9 @@ class Totals(NamedTuple):
     """Second moments added up over rows and steps: of the moves, of the first states, and of each
     site below; see chain_gains."""
 
-    moves: jax.Array
-    begin: jax.Array
-    below: dict[str, Second]
+    transition: jax.Array
+    initial: jax.Array
+    children: dict[str, Second]
 
 
 def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -73,7 +73,7 @@ def smoothed_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
         return jax.tree.map(steps_first, (*moments._replace(mean=moments.mean + centre), noise))
 
     moments = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
-                           over(plan, params, known, group, at))
+                           map_discrete_states(plan, params, known, group, at))
     moments = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), moments)
     steps = rows.along
     spread = jnp.repeat(weight, steps.blocks, 0)
@@ -99,7 +99,7 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
                              _first_steps(steps, path.mean) - middle.state,
                              _first_steps(steps, path.covariance)),
             {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
-                           path.covariance) for name, old in middle.below.items()})
+                           path.covariance) for name, old in middle.children.items()})
 
     for _ in plan.group_scope(group):
         totals_of = jax.vmap(totals_of, in_axes=(0, 1))
@@ -135,14 +135,15 @@ def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, wei
     site, deviation = plan.structure.sites[name], mean - state
     residual = columns(site, cells(site, rows.values[name])) - old.offset
     residual = residual - jnp.einsum("cdi,ni->ncd", old.slope, deviation)
-    mask = rows.seen.get(name)
+    mask = rows.observed.get(name)
     mask = None if mask is None else columns(site, cells(site, mask))
     return residuals(weight, deviation, covariance, residual, mask, old.slope)
 
 
 def expansion_point(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
     """The point about which statistics are taken, over the discrete states of a group."""
-    return over(plan, params, known, group, lambda env: linear_chain.middle(plan.structure, group,
+    return map_discrete_states(plan, params, known, group,
+                               lambda env: linear_chain.expansion_point(plan.structure, group,
                                                                            env))
 
 
@@ -153,12 +154,14 @@ def gain_from_statistics(plan: Plan, params: Mapping, known: Known, group: Group
     structure = plan.structure
 
     def expected_gain(env: Mapping[str, jax.Array], middle: Middle, totals: Totals):
-        total = sum((_gain_below(structure, group, name, env, middle.state, old, totals.below[name])
-                     for name, old in middle.below.items()), start=jnp.zeros(()))
-        total += linear_chain.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
-                                        middle.state, totals.moves)
+        total = sum((_gain_below(structure, group, name, env, middle.state, old,
+                                 totals.children[name])
+                     for name, old in middle.children.items()), start=jnp.zeros(()))
+        total += linear_chain.moves_gain(linear_chain.transition_of(structure, group, env),
+                                         middle.transition,
+                                        middle.state, totals.transition)
         return total + linear_chain.moves_gain(linear_chain.first(structure, group, env),
-                                              middle.begin, middle.state, totals.begin)
+                                              middle.initial, middle.state, totals.initial)
 
     return over_states(plan, expected_gain, environment(plan, params, known),
                        plan.group_scope(group),
@@ -187,20 +190,21 @@ def gain_over_origin(plan: Plan, params: Mapping, known: Known, rows: Chunk, gro
             def seen(inputs: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
                      *moments: PyTree, name: str = name):
                 site_rows = steps.rows._replace(values={name: x},
-                                                seen={} if mask is None else {name: mask})
+                                                observed={} if mask is None else {name: mask})
                 state = moments[1][0]
                 old = linear_chain.line(structure, group, name, {**past, **inputs}, state)
                 second = _second(plan, site_rows, name, state, old, *moments)
                 return _gain_below(structure, group, name, {**env, **inputs}, state, old, second)
 
-            total += _sum_over_steps(seen, args, steps.rows.values[name], steps.rows.seen.get(name),
+            total += _sum_over_steps(seen, args, steps.rows.values[name],
+                                     steps.rows.observed.get(name),
                                      path.weight, path.mean, path.covariance)
 
         def transition_gain(inputs: Mapping[str, jax.Array], weight: jax.Array, before: jax.Array,
                             later: jax.Array, cov_before: jax.Array, cov_later: jax.Array,
                             cross: jax.Array):
-            old = linear_chain.moves(structure, group, {**past, **inputs})
-            new = linear_chain.moves(structure, group, {**env, **inputs})
+            old = linear_chain.transition_of(structure, group, {**past, **inputs})
+            new = linear_chain.transition_of(structure, group, {**env, **inputs})
             noise = _noise(old, before, later, cov_before, cov_later, cross)
             return linear_chain.moves_gain(new, old, before[0], _transition_moments(
                 weight, before - before[0], noise.mean, cov_before, noise.covariance,

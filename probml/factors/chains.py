@@ -43,8 +43,9 @@ def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, na
     return Factor(sum(logs), plan.scope(name))
 
 
-def _moves(plan: Plan, params: Mapping, known: Known, natural: PyTree, rows: Chunk, name: str,
-           taps: Mapping | None = None) -> Moves:
+def _chain_tables(plan: Plan, params: Mapping, known: Known, natural: PyTree, rows: Chunk,
+                  name: str,
+                  taps: Mapping | None = None) -> Moves:
     """The tables of a chain that is summed out."""
     parents = plan.discrete_parents(name)
     if name in plan.pooled:
@@ -201,5 +202,5 @@ def _cut(plan: Plan, factors: Callable, given: Given, moves: list[Moves], rows: 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,
                 taps: Mapping | None = None) -> list[Moves]:
     """The tables of the chains that are summed out."""
-    return [_moves(plan, params, known, natural.get(name), rows, name, taps)
+    return [_chain_tables(plan, params, known, natural.get(name), rows, name, taps)
             for name in plan.chains]

@@ -11,7 +11,7 @@ from probml.dataset.checks.digits import measured
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.errors import present
-from probml.factors.linear_chains import over, varying
+from probml.factors.linear_chains import map_discrete_states, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
@@ -103,7 +103,7 @@ def is_imprecise(data: Data, params: Mapping[str, np.ndarray]) -> bool:
                   for value, steps in _parameters(site, argument, params)]
         if not locations or not scales:
             continue
-        centre = measured(column.values, column.seen)[0]
+        centre = measured(column.values, column.observed)[0]
         gap = max(float(np.max(np.abs(place - centre) if place.shape[-centre.ndim:] == centre.shape
                                else np.abs(place) + np.max(np.abs(centre), initial=0.0),
                                initial=0.0)) for place in locations)
@@ -163,5 +163,5 @@ def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
                 return jnp.zeros(())
             return jnp.max(((emission.slope @ cov) * emission.slope).sum(-1) / emission.variance)
 
-        diffuse |= jnp.any(eps * over(plan, params, known, group, share) > LOST)
+        diffuse |= jnp.any(eps * map_discrete_states(plan, params, known, group, share) > LOST)
     return diffuse

@@ -115,8 +115,8 @@ def _state_evidence(plan: Plan, rows: Chunk, name: str) -> Factor:
         return Factor(log_of(rows.likelihood[name]), (name,))
     states = jnp.asarray(plan.variables[name].values)
     matches = rows.values[name][:, None] == states[None]
-    if name in rows.seen:
-        matches |= ~rows.seen[name][:, None]
+    if name in rows.observed:
+        matches |= ~rows.observed[name][:, None]
     return indicator(matches.reshape(len(matches), len(states), -1).all(-1), name)
 
 

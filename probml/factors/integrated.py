@@ -20,7 +20,7 @@ from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
-from probml.latents.latent import Group, Moments, Seen, placed, places
+from probml.latents.latent import Group, Moments, Seen, placed, slices_of_latents
 from probml.latents.quadrature import recomputed
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
@@ -42,7 +42,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
         return linear_chains.message(plan, params, known, rows, group)
 
     def row_messages() -> jax.Array:
-        return _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
+        return _map_rows(plan, params, known, rows, group, lambda env, seen: group.kind.message(
             plan.structure, group, env, seen
         ))
 
@@ -56,7 +56,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
 
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Moments:
     """The latents given each row and state: (b, *states, p), (b, *states, p, p)."""
-    return _over(plan, params, known, rows, group, lambda env, seen: group.kind.conditional(
+    return _map_rows(plan, params, known, rows, group, lambda env, seen: group.kind.conditional(
         plan.structure, group, env, seen
     ))
 
@@ -104,7 +104,7 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
         return jnp.where(jnp.isneginf(total), 0.0, log - total), best
 
     try:
-        log, best = _over(plan, params, known, rows, group, at)
+        log, best = _map_rows(plan, params, known, rows, group, at)
     except Tangled:
         other = next(name for name in group.cellwise if name not in names)
         raise Refusal(f"decode(sites=[{listed(names)}]): the jointly most probable values of "
@@ -128,8 +128,8 @@ def posterior_moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             out[group.name] = chain_statistics.smoothed_moments(plan, params, known, rows, group,
                                                                 weight)
             continue
-        posterior = _over(plan, params, known, rows, group, lambda env, seen, group=group:
-                          group.kind.row_posterior(plan.structure, group, env, seen))
+        posterior = _map_rows(plan, params, known, rows, group, lambda env, seen, group=group:
+                              group.kind.row_posterior(plan.structure, group, env, seen))
         out[group.name] = LatentPosterior(weight, _finite(posterior))
     return out
 
@@ -202,7 +202,8 @@ def expected_log_density(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     constant: along time it is what is gained over the parameters `origin`."""
     if plan.timed(group):
         return chain_statistics.gain_over_origin(plan, params, known, rows, group, e_step, origin)
-    logs = _over(plan, params, known, rows, group, lambda env, seen, latents: group.kind.expected(
+    logs = _map_rows(plan, params, known, rows, group, lambda env, seen,
+                     latents: group.kind.expected(
         plan.structure, group, env, seen, latents
     ), e_step.moments)
     return weighted_log(e_step.weight, logs).sum()
@@ -300,11 +301,11 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
 def split_by_site(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., p) of a group → each latent's own (..., *cells)."""
     return {name: flat[..., part].reshape(*flat.shape[:-1], *plan.structure.sites[name].cells)
-            for name, part in places(plan.structure, group.names).items()}
+            for name, part in slices_of_latents(plan.structure, group.names).items()}
 
 
-def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-          function: Callable[..., PyTree], *found: object) -> PyTree:
+def _map_rows(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+              function: Callable[..., PyTree], *found: object) -> PyTree:
     """function(env, seen, *found) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.group_scope(group)
 
@@ -335,5 +336,6 @@ def _observed(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
     soft = {name: (rows.likelihood[name], None) for name in group.cellwise
             if name in rows.likelihood}
     return soft | {name: (cells(sites[name], value),
-                          cells(sites[name], rows.seen[name]) if name in rows.seen else None)
+                          cells(sites[name], rows.observed[name]) if name in rows.observed
+                          else None)
                    for name, value in values.items()}

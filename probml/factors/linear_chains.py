@@ -22,7 +22,7 @@ from probml.elimination.kalman.evidence import forward
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain
-from probml.latents.latent import Group, places
+from probml.latents.latent import Group, slices_of_latents
 from probml.latents.linear_chain import Emission, Moves
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -35,7 +35,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
         chain, volume, _ = system(plan, env, known, rows, group)
         return kalman_evidence.evidence(chain) + volume
 
-    log = over(plan, params, known, group, at)
+    log = map_discrete_states(plan, params, known, group, at)
     return Factor(jnp.moveaxis(log, -1, 0), plan.group_scope(group))
 
 
@@ -49,9 +49,11 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
         if view == "all":
             return steps_first(kalman_evidence.smoothed(chain).mean + centre)
         filtered = forward(chain)
-        return steps_first((filtered.after if view == "filtered" else filtered.before)[0] + centre)
+        return steps_first((filtered.filtered if view == "filtered"
+                            else filtered.predicted)[0] + centre)
 
-    return states_second(over(plan, params, known, group, at), plan.group_scope(group))
+    return states_second(map_discrete_states(plan, params, known, group, at),
+                         plan.group_scope(group))
 
 
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -65,7 +67,7 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return steps_first(smoothed.mean + centre), steps_first(smoothed.covariance)
 
     return jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
-                        over(plan, params, known, group, at))
+                        map_discrete_states(plan, params, known, group, at))
 
 
 def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, states: Mapping,
@@ -81,14 +83,14 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
         chain, _, centre = system(plan, env, known, rows, group)
         return evidence.draw(chain, key) + centre
 
-    paths = over(plan, params, known, group, at)  # (*states, T, D, M)
+    paths = map_discrete_states(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
         index = jnp.repeat(jnp.broadcast_to(states[reach[i]], rows.weights.shape),
                            rows.along.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
     flat = rows.along.folded(steps_first(paths))  # (rows, time, D)
     return {name: _cells(plan, name, flat[..., part])
-            for name, part in places(plan.structure, group.names).items()}
+            for name, part in slices_of_latents(plan.structure, group.names).items()}
 
 
 def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
@@ -103,7 +105,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 # The data, and the programs of a step
 
 
-def over(plan: Plan, params: Mapping, known: Known, group: Group,
+def map_discrete_states(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], PyTree]) -> PyTree:
     """function(env) over the discrete states on which a group depends: leaves (*states, ...)."""
     return over_states(plan, function, group_environment(plan, params, known),
@@ -158,14 +160,14 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     steps, size = rows.along, len(rows.weights)
     initial, moves, emission = _programs(plan, env, known, rows, group)
     value, masks = _observed(plan, steps, steps.length * size * steps.blocks, group, emission)
-    selector, observed, state_masks = _given(plan, steps, size, group)
+    selector, observed, state_masks = _observed_coordinates(plan, steps, size, group)
     slope = jnp.concatenate([emission.slope, jnp.broadcast_to(selector, (len(emission.slope),
                                                                          *selector.shape))], 1)
     variance = jnp.pad(emission.variance, ((0, 0), (0, len(selector))))
     log = jnp.pad(emission.log, ((0, 0), (0, len(selector))))
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(steps.length, -1)
-    if alive is not None and steps.even and steps.blocks == 1:
+    if alive is not None and steps.equal_lengths and steps.blocks == 1:
         alive = alive[:, :1]  # rows that pad a chunk have no weight, whatever their steps
     mask = _concatenate_masks(masks + state_masks)
     mask = mask if alive is None else mask & alive[:, None]
@@ -198,7 +200,8 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     first_args = {name: at_first(steps, leaf) for name, leaf in args.items()}
     site_inputs = varying(plan, known, steps, linear_chain.emission_sites(group))
     return tuple(_per_step(functools.partial(fn, plan.structure, group), env, inputs)
-                 for fn, inputs in ((linear_chain.first, first_args), (linear_chain.moves, args),
+                 for fn,
+                 inputs in ((linear_chain.first, first_args), (linear_chain.transition_of, args),
                                     (linear_chain.sight, site_inputs)))
 
 
@@ -217,7 +220,7 @@ def _observed(plan: Plan, steps: Steps, count: int, group: Group,
         x = cells(site, steps.rows.values[name])
         stop = start + x[0].size
         residual = x.reshape(count, -1) - emission.offset[:, start:stop]
-        mask = steps.rows.seen.get(name)
+        mask = steps.rows.observed.get(name)
         if name in emission.roots:  # a partially observed vector counts as missing
             residual = residual.reshape(x.shape)
             if mask is not None:
@@ -232,8 +235,8 @@ def _observed(plan: Plan, steps: Steps, count: int, group: Group,
     return jnp.concatenate(values, 1), masks
 
 
-def _given(plan: Plan, steps: Steps, size: int,
-           group: Group) -> tuple[jax.Array, jax.Array, list]:
+def _observed_coordinates(plan: Plan, steps: Steps, size: int,
+                          group: Group) -> tuple[jax.Array, jax.Array, list]:
     """The numbers of a state that are observed themselves: which, (m, D), their values, (N, m), and
     masks as `_seen` returns them; those of the row itself are measured at its first step."""
     lanes, sites = size * steps.blocks, plan.structure.sites
@@ -241,9 +244,9 @@ def _given(plan: Plan, steps: Steps, size: int,
     first = kalman.sequence_starts(steps.length, 1 if steps.blocks == 1 else lanes, steps.blocks)
     indices: list[int] = []
     values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
-    for name, part in places(plan.structure, group.names).items():
+    for name, part in slices_of_latents(plan.structure, group.names).items():
         if name in steps.rows.values:
-            x, mask = steps.rows.values[name], steps.rows.seen.get(name)
+            x, mask = steps.rows.values[name], steps.rows.observed.get(name)
             values.append(cells(sites[name], x).reshape(count, -1))
             is_given = np.ones((1, part.stop - part.start, 1), bool)
             if sites[name].time is None:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.errors import present
-from probml.latents.latent import SETTINGS, over_grid
+from probml.latents.latent import SETTINGS
 from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
-from probml.structure.densities import log_density, log_masses, log_weight
+from probml.structure.densities import log_density, log_masses, log_weight, over_grid
 from probml.typing import PyTree
 
 

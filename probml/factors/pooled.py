@@ -19,7 +19,7 @@ SLICES = 64  # states of observed parents up to which all are evaluated and one 
 
 
 def _observed(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
-    return cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
+    return cells(plan.structure.sites[name], rows.observed[name]) if name in rows.observed else None
 
 
 def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
@@ -55,7 +55,7 @@ def pooled_factor(plan: Plan, natural: PyTree, rows: Chunk, name: str) -> Factor
         return Factor(in_slices(natural, parents, sliced, rows), scope)
     shape = tuple(plan.variables[p].states for p in scope)
     x, mask, unseen = cells(site, rows.values[name]), _observed(plan, rows,
-                                                                name), rows.unseen.get(name)
+                                                                name), rows.missing.get(name)
     size, n_axes = math.prod(shape), len(parents) - len(sliced)
     if not sliced:
         flat = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[n_axes:]), natural)
@@ -85,7 +85,7 @@ def _at_observed(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name
         return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
 
     x, mask, unseen = cells(site, rows.values[name]), _observed(plan, rows,
-                                                                name), rows.unseen.get(name)
+                                                                name), rows.missing.get(name)
     value = _log_densities(site, jax.tree.map(flat, natural), x, mask, unseen)
     count = math.prod(shape[: len(sliced)])
     code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced),

@@ -74,7 +74,7 @@ def rowwise_factor(
     # of a factor, or a variable, that depends on nothing of a row
     size = None if rows.weights is None else len(rows.weights)
     log = jax.vmap(row_logs, axis_size=size)(row_environment(plan, known, rows, name), x,
-                                             None if is_variable else rows.seen.get(name))
+                                             None if is_variable else rows.observed.get(name))
     return Factor(log, scope)
 
 
@@ -100,7 +100,7 @@ def _at_settings(plan: Plan, name: str, at: Callable, env: Mapping, settings: bo
         settings: not looked up.
     """
     switches, parents = plan.switches[name], plan.discrete_parents(name)
-    others, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
+    others, count = tuple(p for p in parents if p not in switches.parents), len(switches.compared)
 
     grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"),
                      -1).reshape(-1, count)
@@ -114,7 +114,7 @@ def _at_settings(plan: Plan, name: str, at: Callable, env: Mapping, settings: bo
     tail = logs.shape[1 + len(others) :]
     logs = logs.reshape(*(2,) * count,
                         *(plan.variables[p].states if p in others else 1 for p in parents), *tail)
-    for j, reads in enumerate(switches.looks):
+    for j, reads in enumerate(switches.compared):
         is_on = over_states(plan, lambda at, j=j: switches.setting(at, j), env, reads)
         is_on = is_on.reshape(*(plan.variables[p].states if p in reads else 1 for p in parents),
                               *(1,) * len(tail))

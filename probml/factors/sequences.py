@@ -46,7 +46,7 @@ IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 def layout_of(steps: Steps) -> ScanLayout:
     """The layout of a pass along the steps."""
-    return ScanLayout(steps.blocks, steps.parallel, steps.wide)
+    return ScanLayout(steps.blocks, steps.parallel, steps.in_logs)
 
 
 def width_of(plan: Plan) -> int:
@@ -227,7 +227,7 @@ def count_cached_pieces(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """
     lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
-    if steps.parallel or plan.carried or steps.length * lanes * states < MAX_STORED_EMISSIONS:
+    if steps.parallel or plan.sampled or steps.length * lanes * states < MAX_STORED_EMISSIONS:
         return 1
     return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 
@@ -261,7 +261,7 @@ def cut_of(plan: Plan, count: int, factors_of: Callable, moves: Sequence[Moves],
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]),
-                              (pieces.own, (pieces.fixed, has_next)))
+                              (pieces.per_piece, (pieces.fixed, has_next)))
     return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, scale), pieces.constants, own, fixed, pieces.blank))
 

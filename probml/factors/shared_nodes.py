@@ -70,7 +70,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     total = logs.reshape(1, -1)
     for name in children:
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[lead:]), natural[name])
-        x, mask = cells(sites[name], rows.values[name]), rows.seen.get(name)
+        x, mask = cells(sites[name], rows.values[name]), rows.observed.get(name)
         total = total + sites[name].traits.log_density(
             flat, x, None if mask is None else cells(sites[name], mask))
     total = jnp.broadcast_to(total, (len(rows.weights), total.shape[1]))

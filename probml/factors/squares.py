@@ -96,8 +96,8 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
                                                                                   name))
     residual = cells(site, rows.values[name]) - loc
     weight = jnp.broadcast_to(rows.weights[:, None], residual.shape)
-    if name in rows.seen:
-        weight = jnp.where(cells(site, rows.seen[name]), weight, 0.0)
+    if name in rows.observed:
+        weight = jnp.where(cells(site, rows.observed[name]), weight, 0.0)
     z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, residual[..., None]], -1), 0.0)
     return unfused_product(jnp.transpose(z, (1, 2, 0)),
                            jnp.swapaxes(z * weight[..., None], 0, 1)), weight.sum(0)

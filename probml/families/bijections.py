@@ -47,7 +47,8 @@ def _triangle(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     on it exp of the last d."""
     d = math.isqrt(2 * u.shape[-1])
     parts = [u[..., :-d], xp.exp(u[..., -d:]), xp.zeros((*u.shape[:-1], 1), u.dtype)]
-    return _gather(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
+    return _gather(xp, xp.concatenate(parts, -1),
+                   _coordinate_numbers(d)).reshape(*u.shape[:-1], d, d)
 
 
 def _inverse_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
@@ -146,7 +147,7 @@ def _packed(d: int) -> np.ndarray:
 
 
 @functools.cache
-def _places(d: int) -> np.ndarray:
+def _coordinate_numbers(d: int) -> np.ndarray:
     """The number of the coordinate of each entry of a (d, d) matrix; of entries above the diagonal
     the number after the last, a zero."""
     found = np.full(d * d, d * (d + 1) // 2)

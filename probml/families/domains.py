@@ -278,8 +278,8 @@ class Simplex(Domain):
         return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=SUMS))
 
     def shaken(self, value: np.ndarray, share: np.ndarray):
-        moved = value * (1 + share)
-        return moved / moved.sum(-1, keepdims=True)
+        perturbed = value * (1 + share)
+        return perturbed / perturbed.sum(-1, keepdims=True)
 
 
 class PositiveDefinite(Domain):

@@ -199,8 +199,8 @@ def _summed(written: jax.Array, slope: jax.Array, precision: jax.Array, linear: 
     if x.shape[1] > 1:
         cross, first = _crossed(weighted_e, x, order)
         return total - cross, first
-    place = (d * jnp.arange(t) + order.T).reshape(-1)
-    scattered = jnp.zeros((t * d, p), x.dtype).at[place].add(weighted_e.reshape(-1, p))
+    flat_index = (d * jnp.arange(t) + order.T).reshape(-1)
+    scattered = jnp.zeros((t * d, p), x.dtype).at[flat_index].add(weighted_e.reshape(-1, p))
     scattered = scattered.reshape(t, d * p)
     return total - (x[:, 0].T @ scattered).reshape(d * d, p), scattered.sum(0).reshape(d, p)
 

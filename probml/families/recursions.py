@@ -52,15 +52,15 @@ def inverted(*pairs: jax.Array):
     product is |P|."""
     m = math.isqrt(2 * len(pairs))
     places = [(i, j) for i in range(m) for j in range(i + 1)]
-    held, pivots = dict(zip(places, pairs, strict=True)), []
+    entries, pivots = dict(zip(places, pairs, strict=True)), []
     for t in range(m):
-        one = 1 / held[t, t]
-        pivots.append(held[t, t])
-        row = [held[max(i, t), min(i, t)] for i in range(m)]
+        one = 1 / entries[t, t]
+        pivots.append(entries[t, t])
+        row = [entries[max(i, t), min(i, t)] for i in range(m)]
         scaled = [one * each for each in row]
         for i, j in places:
             if i != t and j != t:
-                held[i, j] = held[i, j] - row[i] * scaled[j]
+                entries[i, j] = entries[i, j] - row[i] * scaled[j]
             else:
-                held[i, j] = -one if i == j else scaled[i if j == t else j]
-    return *(-held[place] for place in places), *pivots
+                entries[i, j] = -one if i == j else scaled[i if j == t else j]
+    return *(-entries[place] for place in places), *pivots

@@ -68,7 +68,7 @@ class Recipe(NamedTuple):
 
     model: bytes
     double: bool
-    some: Data  # a row, without the model
+    example: Data  # a row, without the model
     shapes: dict[str, tuple]
     profile: Profile  # of all rows, without their sample
     effects: tuple[str, ...]
@@ -101,7 +101,7 @@ def portable(model: Bound) -> bytes:
     import cloudpickle
 
     generative = model.generative
-    if generative.found or generative.whole:
+    if generative.found or generative.is_joint:
         raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because its function "
                       f"does not mark the independent rows. {MARK_ROWS}")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
@@ -134,7 +134,7 @@ def merge(content: bytes, double: bool, one: PartitionProfile,
 def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
     """A partition as chunks on the host, several stacked in each array."""
     with jax.enable_x64(recipe.double):
-        sample = under_model(recipe.some, model_of(recipe.model), recipe.shapes)
+        sample = under_model(recipe.example, model_of(recipe.model), recipe.shapes)
         survey = Survey(rows_of(frame, name, recipe.weights),
                         replace(recipe.profile, sample=sample), (name,), (rows,))
         data = sample._replace(survey=survey)
@@ -229,7 +229,7 @@ class Cluster(Place):
         )
         tasks = [self.client.submit(chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
-        example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
+        example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.example, cutter.shape))
         count = cutter.shape[0] * sum(cutter.counted(rows) for rows in survey.sizes)
         with _Workers(self, tasks) as pool:
             yield Remote(np.int32(pool.number), np.int32(count),

@@ -33,9 +33,10 @@ from probml.engines.engine import (
     Status,
     checked,
     planned,
+    refusal,
 )
 from probml.engines.findings import ZERO_AT_ZERO, Code, Finding
-from probml.engines.ladder import advised, choose, refusal
+from probml.engines.ladder import advised, choose
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
@@ -103,7 +104,7 @@ class DataSummary(NamedTuple):
 class InferenceResult(NamedTuple):
     """The result of a fit: all fields of a Fit except its model."""
 
-    seen: dataset.Data | DataSummary
+    data: dataset.Data | DataSummary
     engine: Engine
     outcome: Outcome
     given: dict[str, ArrayLike]
@@ -130,17 +131,16 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
         obs, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                    place_of(where, data), seconds)
     retained = obs if obs.survey is None else DataSummary(obs.shapes, obs.pattern, obs.labels)
-    return run._replace(seen=retained, outcome=run.outcome.noting(note), double=note is not None,
+    return run._replace(data=retained, outcome=run.outcome.noting(note), double=note is not None,
                         weighted=obs.is_weighted,
                         columns=None if obs.survey is None else obs.survey.profile.columns)
 
 
-def _inferred(
-    model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
-    start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
-    seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
+def _inferred(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
+              start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None, place: Place,
+              seconds: float | None) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
-    if model.whole and weights is not None:
+    if model.is_joint and weights is not None:
         raise Refusal(f"model '{model.name}' has no plate of independent rows, but weights= gives "
                       f"one weight per row. {errors.MARK_ROWS}, or omit weights= and put the "
                       f"sites to be weighted inside numpyro.handlers.scale")
@@ -183,7 +183,7 @@ def _inferred(
 def _refuse_unobserved(obs: dataset.Data) -> None:
     """Refuse data in which no site of rows is observed; a loss may depend on inputs alone."""
     model, values = obs.model, obs.table.values
-    if obs.table.columns or obs.structure.losses and (obs.table.inputs or model.whole):
+    if obs.table.columns or obs.structure.losses and (obs.table.inputs or model.is_joint):
         return
     site = next(iter(values), None)
     if site is None:
@@ -223,7 +223,7 @@ def _with_requested_batches(engine: Engine, obs: dataset.Data) -> Engine:
 def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
          posterior_points: Mapping | None = None) -> InferenceResult:
-    """The result of the first engine that does not refuse, without `seen`; in float32 a refusal of
+    """The result of the first engine that does not refuse, without `data`; in float32 a refusal of
     the first is raised, since it is then run in float64.
 
     Args:
@@ -256,7 +256,7 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                                               ladder[ladder.index(engine) :], weight, seed, place)
                 if run := run_later(outcome):
                     return run
-                if (plan.latents or plan.groupings) and not plan.carried:
+                if (plan.latents or plan.groupings) and not plan.sampled:
                     outcome = with_boundary_findings(plan, outcome, known, rows,
                                                      engine.capabilities.uses_prior)
                     if not asked and (run := run_later(reject_rough_integral(problem, outcome))):

@@ -156,38 +156,38 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
     Args:
         weighted: whether the rows of that part had weights.
     """
-    kept, pattern = merge_statistics(fit.structure, (fit.kept, dict(fit.pattern)), part)
+    retained, pattern = merge_statistics(fit.structure, (fit.kept, dict(fit.pattern)), part)
 
     def attempt() -> Outcome:  # in either precision: statistics are retained in float64
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
-        rows, known, start = _rows_from_statistics(plan, fit, kept)
+        rows, known, start = _rows_from_statistics(plan, fit, retained)
         statistics: PyTree = rows
-        outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
+        outcome = retained.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return (latent_findings.with_boundary_findings(
-            plan, outcome, known, rows, kept.engine.capabilities.uses_prior) if plan.latents
+            plan, outcome, known, rows, retained.engine.capabilities.uses_prior) if plan.latents
                 else outcome)
 
-    with Progress(type(kept.engine).__name__, None, False):
+    with Progress(type(retained.engine).__name__, None, False):
         outcome, note = retry_in_float64(attempt, lambda result: result,
-                                         kept.engine.capabilities.uses_prior)
+                                         retained.engine.capabilities.uses_prior)
     outcome = outcome.noting(note)
-    given = {name: np.asarray(value) for name, value in kept.known.given.items()}
-    return InferenceResult(DataSummary(dict(fit.shapes), pattern, dict(fit.names)), kept.engine,
-                           outcome, given, outcome.posterior, kept,
+    given = {name: np.asarray(value) for name, value in retained.known.given.items()}
+    return InferenceResult(DataSummary(dict(fit.shapes), pattern, dict(fit.names)), retained.engine,
+                           outcome, given, outcome.posterior, retained,
                            fit.double or note is not None, pattern,
                            weighted=fit.weighted or weighted)
 
 
 def _rows_from_statistics(plan: Plan, fit: Fitted,
-                          kept: RetainedStatistics) -> tuple[Rows | Summary, Known, dict]:
+                          retained: RetainedStatistics) -> tuple[Rows | Summary, Known, dict]:
     """The statistics, or rows that represent second moments, the values that rows share, and the
     start: with second moments, whose likelihood may have several maxima, the estimates of the
     fit."""
-    if not isinstance(kept.summary, Moments):
-        return *placed_all((kept.summary, kept.known)), {}
+    if not isinstance(retained.summary, Moments):
+        return *placed_all((retained.summary, retained.known)), {}
     start = {name: np.asarray(fit.params[name]) for name in plan.free}
-    return rows_with_moments(kept.summary, cell_shapes(plan)), placed_all(kept.known), start
+    return rows_with_moments(retained.summary, cell_shapes(plan)), placed_all(retained.known), start
 
 
 class IncrementalState(NamedTuple):
@@ -260,18 +260,18 @@ def step(fit: Fitted, state: IncrementalState, obs: Data,
     added, value = expect_statistics(fit, state.point, obs, weight)
     old_weight, new_weight = float(state.kept.summary.weights), float(added.summary.weights)
     total, rate = old_weight + new_weight, (new_weight / (old_weight + new_weight)) ** FORGETTING
-    kept, pattern = merge_expected_statistics(
+    retained, pattern = merge_expected_statistics(
         fit, (_scaled(state.kept, (1 - rate) * total / old_weight), state.pattern),
         (_scaled(added, rate * total / new_weight), obs.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known, point = placed_all((kept.summary, kept.known, state.point))
+    summary, known, point = placed_all((retained.summary, retained.known, state.point))
     updater = added.engine.capabilities.incremental_update
     improved, is_valid, prior = jax.device_get(improve_point(plan, updater, summary, point, known))
     if not is_valid:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
                       f"mixture collapses onto a single point. Fit with the prior, "
                       f"EM(prior=True), or update with more rows at once")
-    return IncrementalState(improved, kept, pattern), total * value / new_weight + float(prior)
+    return IncrementalState(improved, retained, pattern), total * value / new_weight + float(prior)
 
 
 def to_outcome(fit: Fitted, state: IncrementalState, history: np.ndarray, steps: int) -> Outcome:
@@ -298,7 +298,7 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
     plan = decide.make(fit.structure, merge_patterns(one[1], other[1]), tuple(fit.given))
 
     def as_latent(part: StatisticsWithPattern) -> StatisticsWithPattern:
-        kept, summary = part[0], _summary(part[0])
+        retained, summary = part[0], _summary(part[0])
         statistics = dict(summary.statistics)
         for name in plan.variables:
             site_stats = statistics.get(name)
@@ -309,18 +309,18 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
                                   f"missing in others. The statistics of such batches cannot be "
                                   f"added. Fit the old and new rows together")
                 statistics[name] = site_stats["log"][..., 0, :]
-        return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
+        return retained._replace(summary=summary._replace(statistics=statistics)), part[1]
 
     return merge_statistics(fit.structure, as_latent(one), as_latent(other))
 
 
-def _summary(kept: RetainedStatistics) -> Summary:
-    assert isinstance(kept.summary, Summary)
-    return kept.summary
+def _summary(retained: RetainedStatistics) -> Summary:
+    assert isinstance(retained.summary, Summary)
+    return retained.summary
 
 
-def _scaled(kept: RetainedStatistics, factor: float) -> RetainedStatistics:
+def _scaled(retained: RetainedStatistics, factor: float) -> RetainedStatistics:
     """Statistics times a number, as of rows of the same weight."""
-    summary = _summary(kept)
+    summary = _summary(retained)
     scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype), summary.statistics)
-    return kept._replace(summary=summary._replace(statistics=scaled))
+    return retained._replace(summary=summary._replace(statistics=scaled))

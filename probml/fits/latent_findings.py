@@ -153,7 +153,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows, prior: bool)
     for i, edge in enumerate(scales):
         if not indistinguishable[i] or rises[i] and not unbounded[i]:
             continue
-        is_scale = edge.width.plain and edge.width.power > 0
+        is_scale = edge.width.is_positive and edge.width.power > 0
         code = (Code.SCALE_TO_ZERO if rises[i] else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         findings.append(Finding.of(code, edge.width.name, edge.index,
@@ -223,11 +223,11 @@ def find_single_row_groups(plan: Plan, data: Data, effects: Posterior,
     if counts.max(initial=0) > 1:
         return None
     members = grouping.scale * np.flatnonzero(counts) + grouping.offset
-    lower = np.asarray(effects.at.found.lower)[members, 0, 0]
+    lower = np.asarray(effects.at.moments.lower)[members, 0, 0]
     if not lower.size or np.ptp(lower) > MAX_FACTOR_DIFFERENCE * np.abs(lower).max():
         return None
     sites = plan.structure.sites
-    scales = tuple(width.name for width in scale_parameters(plan) if width.plain)
+    scales = tuple(width.name for width in scale_parameters(plan) if width.is_positive)
     noise = tuple(dict.fromkeys(
         p for name in plan.grouped for argument in sites[name].traits.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in scales))
@@ -241,7 +241,8 @@ def _count_observations(plan: Plan, data: Data, index: Index) -> np.ndarray:
     """How many cells are observed of every member of a grouping, (codes,)."""
     columns = [data.table.columns[name] for name in plan.grouped]
     n_observed = sum(np.full(len(c.values), math.prod(c.values.shape[1:]))
-                     if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
+                     if c.observed is None else c.observed.reshape(len(c.observed), -1).sum(1)
+                     for c in columns)
     codes = np.asarray(data.table.inputs[index.input])
     codes = codes.reshape(len(codes), -1)[:, index.cells[0] if index.cells else 0]
     return np.bincount(codes.astype(int), n_observed, minlength=1)
@@ -253,7 +254,7 @@ def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
     sites, scales = plan.structure.sites, {width.name for width in scale_parameters(plan)}
     full_plan, few = decide.make(plan.structure, plan.pattern, plan.given), {}
     for tie in hierarchy.degenerate_modes(full_plan):
-        for other in tie.others if tie.name in plan.effects else ():
+        for other in tie.tied_with if tie.name in plan.effects else ():
             n_levels = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
             if other in scales and tie.kind in ("spread", "product") and n_levels < MIN_EFFECTS:
                 few[other] = (tie.name, n_levels)

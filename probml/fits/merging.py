@@ -107,7 +107,7 @@ def check_has_statistics(fit: Fitted) -> None:
         Refusal: something was summed or integrated out, or evaluated row by row, or the fit came
             from a file.
     """
-    if fit.model.whole:
+    if fit.model.is_joint:
         raise Refusal(f"merge: model '{fit.model.name}' has no plate of independent rows, so fits "
                       f"to different rows cannot be merged. {MARK_ROWS}")
     if fit.kept is None or fit.kept.running:
@@ -225,7 +225,7 @@ def _digest_rows(data: Data, weights: np.ndarray | None) -> str:
         array = np.asarray(leaf)
         return repr(array.tolist()) if array.dtype.hasobject else array
 
-    columns = {name: (c.values, c.seen, c.likelihood) for name, c in table.columns.items()}
+    columns = {name: (c.values, c.observed, c.likelihood) for name, c in table.columns.items()}
     contents = [table.rows, weights, repr(sorted(table.labels.items())), *jax.tree.map(
         readable, (columns, dict(table.inputs), dict(table.values)))]  # in the order of the names
     if data.survey is not None:

@@ -28,7 +28,7 @@ from probml.errors import Refusal, present
 from probml.evidence.e_step import summarise
 from probml.language.language import Bound
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.outside.meshes import shared
+from probml.numerics.outside.meshes import spans_processes
 from probml.numerics.outside.processes import joint
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
@@ -89,7 +89,7 @@ class SingleDevice(Place):
                 other_obs = obs._replace(survey=present(obs.survey)._replace(chosen=held_out))
                 other_feed, other_rows, _ = open_stream(other_obs, plan, copies)
                 stack.enter_context(other_feed)
-                rows = replace(rows, apart=other_rows, held_apart=np.int32(held_out.rows))
+                rows = replace(rows, held_out=other_rows, n_held_out=np.int32(held_out.rows))
             n_each, source = rows.size * rows.together, feed
             if batch is not None and batch < obs.size:
                 n_each, source, rows = batch, *open_batches(obs, plan, rows, batch, problem.seed)
@@ -107,12 +107,12 @@ class Devices(Place):
     mesh: Mesh
 
     def open_data(self, model: Bound, data: object, weights: object) -> Data:
-        if shared(self.mesh):
+        if spans_processes(self.mesh):
             with joint():
                 return processes.open_data(model, data, weights)
         obs = parts.open_data(model, data, weights)
         return obs if obs.survey is None else obs._replace(
-            survey=obs.survey._replace(held=True)
+            survey=obs.survey._replace(in_memory=True)
         )
 
     @contextlib.contextmanager
@@ -120,13 +120,13 @@ class Devices(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         obs, plan = problem.data, problem.plan
-        if plan.carried:
+        if plan.sampled:
             raise Refusal(f"{problem}: where= uses several devices, but the latent variable "
-                          f"'{plan.carried[0]}' (not in the data) is sampled for each row, which "
+                          f"'{plan.sampled[0]}' (not in the data) is sampled for each row, which "
                           "is supported only on one device. Omit where=, or integrate the variable "
                           'out approximately, such as NUTS(integrate="all")')
         if obs.survey is not None:
-            with joint() if shared(self.mesh) else contextlib.nullcontext():
+            with joint() if spans_processes(self.mesh) else contextlib.nullcontext():
                 yield sharded.load_sharded(obs, plan, self.mesh, copies)
             return
         copies = max(copies, runs)  # also where one device would run them in slices
@@ -209,7 +209,7 @@ def checksum(data: Data, weights: np.ndarray | None) -> int:
     table, crc = data.table, 0
     arrays = [*table.inputs.values(), *table.values.values(), weights]
     arrays += [part for column in table.columns.values()
-               for part in (column.values, column.seen, column.likelihood)]
+               for part in (column.values, column.observed, column.likelihood)]
     for array in arrays:
         if array is not None and not np.asarray(array).dtype.hasobject:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)

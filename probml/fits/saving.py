@@ -238,11 +238,12 @@ class _Writer(NamedTuple):
     """Packs the parts of a value."""
 
     arrays: Arrays
-    where: str
-    others: Others
+    description: str
+    extra_kinds: Others
 
     def one(self, value: object, field: str = "") -> Any:
-        return packed(value, self.arrays, self.where + f".{field}" * bool(field), self.others)
+        return packed(value, self.arrays, self.description + f".{field}" * bool(field),
+                      self.extra_kinds)
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
@@ -260,10 +261,10 @@ class _Reader(NamedTuple):
     """Unpacks the parts of a value."""
 
     arrays: Mapping[str, np.ndarray]
-    others: Others
+    extra_kinds: Others
 
     def one(self, value: object) -> Any:
-        return unpacked(value, self.arrays, self.others)
+        return unpacked(value, self.arrays, self.extra_kinds)
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]

@@ -52,7 +52,7 @@ class Answers(Record):
             ModelError: the site is unknown or lies inside rows().
         """
         known = self.structure.sites.get(site)  # sites summed out jointly have the name of one
-        if self.model.whole and (known is None or known.factor):
+        if self.model.is_joint and (known is None or known.factor):
             summed = (step_posteriors.posterior_of_step(self, site)
                       or marginal_weights.posterior_of_summed_site(self, site))
             if summed is not None:
@@ -163,7 +163,8 @@ class Answers(Record):
         if column is None:
             return p
         one_hot = (column.values[..., None] == np.arange(p.shape[-1])).astype(p.dtype)
-        return one_hot if column.seen is None else np.where(column.seen[..., None], one_hot, p)
+        return (one_hot if column.observed is None
+                else np.where(column.observed[..., None], one_hot, p))
 
     def _summed_probabilities(self, data: dataset.Data, site: str | Sequence[str] | None) -> PyTree:
         """Probabilities of a discrete site that a model without rows, one joint density, sums
@@ -176,7 +177,7 @@ class Answers(Record):
             raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), but "
                           f"predict_proba is for sites inside rows(). Use posterior('{name}') for "
                           f"the fitted data, or decode(data)")
-        summed = marginal_weights.find_summed_sites(data).met
+        summed = marginal_weights.find_summed_sites(data).summed
         names = list(summed)
         name = site or (names[0] if len(names) == 1 else "")
         if name not in summed:
@@ -195,7 +196,7 @@ class Answers(Record):
         joint = [s.name for s in data.structure.sites.values() if s.discrete and not s.rows]
         if joint:
             return joint_states.outside(self, data, joint if sites is None else list(sites))
-        summed = marginal_weights.find_summed_sites(data).met
+        summed = marginal_weights.find_summed_sites(data).summed
         targets = summed if sites is None else list(sites)
         unknown = next((name for name in targets if name not in summed), None)
         if unknown is not None or not targets:
@@ -369,8 +370,8 @@ class Answers(Record):
                 if filled is not None and column.values.dtype.kind in "iu":
                     filled = shortest(filled)  # NumPy would join counts and means as float64
                 # without an estimate it remains missing
-                filled = column.values if column.seen is None else np.where(
-                    column.seen, column.values, np.nan if filled is None else filled
+                filled = column.values if column.observed is None else np.where(
+                    column.observed, column.values, np.nan if filled is None else filled
                 )
             if filled is not None:
                 imputed[site.name] = tables.to_labels(filled, self.names.get(site.name))
@@ -378,7 +379,7 @@ class Answers(Record):
             data, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in
         )
 
-    def _deterministic_means(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
+    def _deterministic_means(self, data: dataset.Data, names: Sequence[str], plug_in: bool,
                              given: str = queries.ALL) -> dict[str, np.ndarray]:
         """The means of deterministics inside rows over the latent discrete sites of the row and the
         posterior; of one with other latent parents, over simulated rows."""
@@ -387,25 +388,25 @@ class Answers(Record):
             if not self._site(name).rows:
                 raise ModelError(f"predict: '{name}' is computed outside rows(), so it is the same "
                                  f"for every row. Use fit.params['{name}']")
-            if any(not self._is_observed_or_summed(held, parent)
+            if any(not self._is_observed_or_summed(data, parent)
                    for parent in self.structure.deterministics[name].parents):
-                means[name] = intervals.simulated_mean(self, held, name, plug_in)
+                means[name] = intervals.simulated_mean(self, data, name, plug_in)
         requests = [("mean", name) for name in names if name not in means]
-        answers = asking.answer(self, held, requests, plug_in, given)[1] if requests else {}
+        answers = asking.answer(self, data, requests, plug_in, given)[1] if requests else {}
         return {name: means[name] if name in means else answers["mean", name] for name in names}
 
-    def _is_observed_or_summed(self, held: dataset.Data, name: str) -> bool:
+    def _is_observed_or_summed(self, data: dataset.Data, name: str) -> bool:
         """Whether a site lies outside rows, is observed in every row, or can be summed out."""
         site = self.structure.sites[name]
-        return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
+        return not site.rows or site.states is not None or data.pattern.get(name) == "seen"
 
-    def _simulated(self, held: dataset.Data, key: jax.Array, seed: int,
+    def _simulated(self, data: dataset.Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
         """Rows drawn given their observed cells, each with its own draw of the parameters; after
         asking.GROUPS rows the draws repeat."""
-        values = weighted.resampled(self, held, seed, plug_in)
-        values = self._drawn_rows(held, key, seed, plug_in) if values is None else values
-        n, named = held.table.rows, held.structure.named
+        values = weighted.resampled(self, data, seed, plug_in)
+        values = self._drawn_rows(data, key, seed, plug_in) if values is None else values
+        n, named = data.table.rows, data.structure.named
         values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))
                   for name in named if name in values}
         for name, value in self.model.interventions:
@@ -415,31 +416,31 @@ class Answers(Record):
                 fixed - self._lowest_value(name), labels)
         return values
 
-    def _drawn_rows(self, held: dataset.Data, key: jax.Array, seed: int,
+    def _drawn_rows(self, data: dataset.Data, key: jax.Array, seed: int,
                     plug_in: bool) -> dict[str, np.ndarray]:
         """Drawn values of the sites of rows, discrete ones as codes, and, of a model with factors
         in rows, their log weights, under LOG_WEIGHT."""
-        plan, back, belief, states, logs = asking.joint_draws(self, held,
+        plan, back, belief, states, logs = asking.joint_draws(self, data,
                                                               derive_key(key, Use.BELIEF),
                                                               seed,
                                                               plug_in)
-        n, sites = held.table.rows, self.structure.sites
+        n, sites = data.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(logs))
-        codes = {name: held.with_observed_codes(name, plan.cells(name, back(states[name], name)))
+        codes = {name: data.with_observed_codes(name, plan.cells(name, back(states[name], name)))
                  for name in plan.variables}
-        codes |= {name: held.with_observed_codes(name, back(states[name], name))
+        codes |= {name: data.with_observed_codes(name, back(states[name], name))
                   for name in plan.hidden}
         values = {name: codes[name] for name in codes if sites[name].rows}
-        named = held.structure.named
+        named = data.structure.named
         if any(site.rows and site.name not in codes for site in named.values()):
             # by NumPy, which saves seven small programs for each shape
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
-            columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
+            columns = {name: (c.values, c.observed) for name, c in data.table.columns.items()
                        if name not in codes and c.likelihood is None}
             given, noise_key = self._known().given, derive_key(key, Use.NOISE)
-            values = simulate_rows(self.structure, params, given, codes, columns, held.table.inputs,
-                                   noise_key, n, held.steps)
+            values = simulate_rows(self.structure, params, given, codes, columns, data.table.inputs,
+                                   noise_key, n, data.steps)
         return values
 
     def _lowest_value(self, name: str) -> int:

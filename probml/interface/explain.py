@@ -14,8 +14,8 @@ from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
-from probml.engines.engine import Engine, checked, problem_of
-from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
+from probml.engines.engine import Engine, checked, problem_of, refusal
+from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose
 from probml.errors import Refusal, counted
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
@@ -84,7 +84,7 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     rows = open_data(model, data) if source_of(data) is not None else with_measures(
         read.refuse_some_labels(read.read(model, data, rows=1 if is_empty else None,
                                           steps=1 if is_empty else None)))
-    if model.whole and model.generative.summed:
+    if model.is_joint and model.generative.summed:
         reading = (reading or "") + describe_summed_sites(rows)
     try:
         plan = planned(rows, lenient=True)
@@ -103,20 +103,20 @@ def _engines(data: dataset.Data, plan: Plan,
     (chosen, *_), reasons = choose(data)
     records = []
     for engine in SELECTION_ORDER:
-        words = engine.capabilities.offered if plan.free else "possible"
-        words = "chosen" if engine == chosen else words
+        availability = engine.capabilities.offered if plan.free else "possible"
+        availability = "chosen" if engine == chosen else availability
         reason = reasons.get(engine)
         if isinstance(reason, Refusal):
-            words = f"refuses: {advised(reason, data)}"
+            availability = f"refuses: {advised(reason, data)}"
         elif method := engine.describe_method(problem_of(engine, data, False)):
-            words += f", {method}"
+            availability += f", {method}"
         if reason and not isinstance(reason, Refusal):
-            words += f"; not by default: {reason}"
-        records.append({"engine": type(engine).__name__, "": words})
+            availability += f"; not by default: {reason}"
+        records.append({"engine": type(engine).__name__, "": availability})
     for engine in others:
         reason = refusal(engine, data)
-        words = engine.capabilities.offered if plan.free else "no parameters to estimate"
-        records.append({"engine": type(engine).__name__, "": words if reason is None
+        availability = engine.capabilities.offered if plan.free else "no parameters to estimate"
+        records.append({"engine": type(engine).__name__, "": availability if reason is None
                         else f"refuses: {advised(reason, data)}"})
     return tuple(records)
 
@@ -168,7 +168,7 @@ def role_of(site: Site, data: dataset.Data | None, plan: Plan | None) -> tuple[s
     if site.kind == DETERMINISTIC:
         return "computed", "deterministic"
     if site.factor:
-        return "factor", ("part of the log density" if data is not None and data.model.whole
+        return "factor", ("part of the log density" if data is not None and data.model.is_joint
                           else "loss (not a likelihood); it multiplies the density of a row by "
                           "exp(factor)" if site.rows else "penalty, added to the log prior")
     if data is not None and site.name in data.table.values:
@@ -177,13 +177,13 @@ def role_of(site: Site, data: dataset.Data | None, plan: Plan | None) -> tuple[s
         return _role_outside_rows(site, data, plan)
     state = None if data is None else data.pattern.get(site.name)
     if plan is not None and site.name in plan.variables:
-        words = {"part": "partially observed, summed out where missing",
-                 "likelihood": "label probabilities (likelihood evidence), summed out"}
-        return ("part" if state else "summed"), words.get(state or "", "latent, summed out")
+        descriptions = {"part": "partially observed, summed out where missing",
+                        "likelihood": "label probabilities (likelihood evidence), summed out"}
+        return ("part" if state else "summed"), descriptions.get(state or "", "latent, summed out")
     if plan is not None and site.name in plan.hidden:
-        words, kind = plan.hidden[site.name].kind.description, ", "
-        return ("integrated", f"latent, {words}") if state is None else (
-            "part", "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
+        descriptions, kind = plan.hidden[site.name].kind.description, ", "
+        return ("integrated", f"latent, {descriptions}") if state is None else (
+            "part", "partially observed, " + descriptions.replace(kind, f" where missing{kind}", 1))
     if state in ROLES_BY_PATTERN:
         return ROLES_BY_PATTERN[state]
     child = None if data is None else next((
@@ -222,12 +222,12 @@ def _describe_hierarchy(data: dataset.Data | None, plan: Plan | None, name: str)
     ties = hierarchy.degenerate_modes(plan, data.table.rows)
     effects = plan.effects if plan.groupings else ()
     for tie in hierarchy.degenerate_modes(data.plan()) if effects else ():
-        if tie.name in effects and name in tie.others:
+        if tie.name in effects and name in tie.tied_with:
             return f", the scale of {tie.name}"
     for tie in ties:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]
-        if tie.kind in ("spread", "product") and name in tie.others:
+        if tie.kind in ("spread", "product") and name in tie.tied_with:
             return f" of a hierarchy: the scale of {tie.name}"
     return ""
 

@@ -50,7 +50,7 @@ def _checked_fit(structure: Structure, fit: Fit) -> Fit:
     """A Fit at given parameters, checked against the structure."""
     # computed anew: see Fit.params
     model = structure.model
-    values = site_values(model.generative, fit.point) if model.whole else fit.point
+    values = site_values(model.generative, fit.point) if model.is_joint else fit.point
     point = {name: value for name, value in values.items() if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
@@ -85,7 +85,7 @@ class _Deferred(Fit):
         model, values, *_ = read_function(self.model, data, self.point, simulated)
         if simulated and isinstance(data, Mapping):  # of inputs, with a value a row if it has rows
             inputs = {name: values[name] for name in model.inputs if name in values}
-            rows = None if model.whole else input_rows(model, inputs, rows)[1]
+            rows = None if model.is_joint else input_rows(model, inputs, rows)[1]
         parsed = read.read(model, values, self.names, rows, None, steps, unknown)
         return refuse_precision_loss(parsed, self.point)
 

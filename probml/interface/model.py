@@ -84,7 +84,7 @@ def model(function: Callable | None = None, *, rows: str | None = None) -> "Gene
 class Generative:
     """A decorated generative function, waiting for its settings."""
 
-    whole = found = False
+    is_joint = found = False
     batch: int | None = None
     key = ()  # of a function read in another way than it is written: which
     summary_tables: Callable | None = None  # see summarized
@@ -259,8 +259,9 @@ class Model(Bound):
         columns = columns_of(data)
         bound, data, _, initial = read_function(self, data)
         seed = check_seed(seed, "fit")
-        start = by_new_names(as_mapping(start, "fit(start)", "another fit's params"), self.renamed)
-        start = {**initial, **(site_values(bound.generative, start) if bound.whole else start)}
+        start = as_mapping(start, "fit(start)", "another fit's params")
+        start = by_new_names(start, self.renamed) if self.renamed else start
+        start = {**initial, **(site_values(bound.generative, start) if bound.is_joint else start)}
         found = fitting.infer(bound, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(bound, found, {**columns, **(found.columns or {})}, seed)
 

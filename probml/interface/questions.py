@@ -106,7 +106,7 @@ class Questions(Serving):
         Source: Darwiche (2003), "A differential approach to inference in Bayesian networks".
         """
         rows = self._read(data, unknown=unknown)
-        if self.model.whole:
+        if self.model.is_joint:
             return self._summed_probabilities(rows, site)
         return members.answer(self, rows, plug_in,
                               lambda fit, rows: fit._probabilities(rows, site, plug_in, given))
@@ -234,10 +234,10 @@ class Questions(Serving):
         """
         rows = self._read(data)
         sites = (sites,) if isinstance(sites, str) else sites
-        if self.model.whole:
+        if self.model.is_joint:
             return self._decode_joint_density(rows, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
-        rows = rows._replace(lengths=rows.given)
+        rows = rows._replace(lengths=rows.list_lengths)
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
         if not finite and sites is None:
             raise ModelError(f"decode: model '{self.model.name}' has no discrete site inside "
@@ -255,8 +255,8 @@ class Questions(Serving):
             parts = self._variables_to_maximise(rows, question.plan, targets, sites is None)
             logs, states = joint_states.decode(question.plan, *parts, question.belief,
                                                question.known, question.rows)
-            return question.back(logs), {name: question.back(value, name)
-                                         for name, value in states.items()}
+            return question.to_user_rows(logs), {name: question.to_user_rows(value, name)
+                                                 for name, value in states.items()}
 
         plan, (logs, states) = asking.query_in_parts(self, rows, targets, plug_in,
                                                      ("decode", sites is None),
@@ -358,7 +358,7 @@ class Questions(Serving):
         backwards, in reverse order of elimination.
         """
         seed = check_seed(seed, "simulate")
-        if self.model.whole:
+        if self.model.is_joint:
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_rows("simulate(rows=, given=, steps=)")
             return replay.simulate_joint(self, inputs, seed, plug_in)

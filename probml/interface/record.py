@@ -32,7 +32,7 @@ from probml.language.language import Bound
 from probml.language.renamed import by_old_names, warn
 from probml.language.settings import freeze
 from probml.numerics.precision import TooFewDigits, in_its_own
-from probml.numerics.transfer import placed_all
+from probml.numerics.transfer import placed_all, read_only
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
@@ -58,7 +58,7 @@ class Record(Fitted):
         Args:
             columns: of frames.columns_of. seed: of the random choices.
         """
-        data, engine, outcome = found.seen, found.engine, found.outcome
+        data, engine, outcome = found.data, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a standard deviation "
@@ -77,10 +77,10 @@ class Record(Fitted):
             finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
             outcome.state.model or model,
-            {name: outside.read_only(value) for name, value in outcome.params.items()},
+            {name: read_only(value) for name, value in outcome.params.items()},
             data.shapes,
             repr(engine),
-            outside.read_only(outcome.history),
+            read_only(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
@@ -92,9 +92,9 @@ class Record(Fitted):
             None,
             found.kept,
             data if isinstance(data, dataset.Data) and (
-                (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
+                (outcome.posterior.varies and not outcome.posterior.exact) or model.is_joint
                 or model.generative.found) else None,
-            None if outcome.held_out is None else outside.read_only(outcome.held_out),
+            None if outcome.held_out is None else read_only(outcome.held_out),
             found.double,
             outcome.bound,
             engine,

@@ -119,7 +119,8 @@ class Serving(Answers):
                       f"these chains in the model" if structure.chains else
                       "has no chain, so it has no time steps to forecast. Use predict(data)")
             raise ModelError(f"forecast(steps={steps}): model '{self.model.name}' {reason}")
-        lengths = np.full(parsed.table.rows, parsed.steps) if parsed.given is None else parsed.given
+        lengths = np.full(parsed.table.rows,
+                          parsed.steps) if parsed.list_lengths is None else parsed.list_lengths
         extended = parsed.extended(lengths, steps, self._read, inputs)
         filled = self._imputed(extended, plug_in)
         step_index = lengths[:, None] + np.arange(steps)

@@ -142,7 +142,8 @@ def _scan(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
 def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     """The number of iterations depends on everything that the condition reads."""
     loop = While.of(eqn)
-    cond_consts, body_consts = operands[: loop.asked], operands[loop.asked :][: loop.constants]
+    cond_consts, body_consts = (operands[: loop.cond_constants],
+                                operands[loop.cond_constants :][: loop.constants])
 
     def step(carry: list[V]) -> list[V]:
         (predicate,) = analyse(loop.condition, domain, [*cond_consts, *carry])
@@ -152,7 +153,7 @@ def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
                 for i, value in enumerate(outputs)]
 
     init = [value if loop.is_invariant(i) else domain.loop_carry(value, None, True)
-            for i, value in enumerate(operands[loop.asked + loop.constants :])]
+            for i, value in enumerate(operands[loop.cond_constants + loop.constants :])]
     return _fixpoint(step, init, domain, eqn)
 
 

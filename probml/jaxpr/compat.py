@@ -80,12 +80,12 @@ def compile_options() -> tuple[Any, Any]:
 
 class CallSwitch(NamedTuple):
     """The switches by which the dispatcher of compiled functions decides whether to inline a call:
-    `own`, one of ours; `jax_own`, that of jax.disable_jit; `follow`, which sets the one in use;
+    `ours`, one of ours; `jax_own`, that of jax.disable_jit; `activate`, which sets the one in use;
     `folding`, whether values are being computed eagerly."""
 
-    own: Any
+    ours: Any
     jax_own: Any
-    follow: Callable[[object], None]
+    activate: Callable[[object], None]
     folding: Any
 
 

@@ -182,17 +182,17 @@ class Remainder:
 
 class SplitScan(NamedTuple):
     """A scan in two: one over what is known in each step, and one over the rest with what the first
-    keeps. moving: the places of its body's inputs that are not known."""
+    keeps. varying: the places of its body's inputs that are not known."""
 
     line: Line
     scan: Scan
     body: Program
     remainder: Remainder
-    moving: set[int]
+    varying: set[int]
 
     def keep(self, values: Mapping[int, jax.Array]) -> Kept:
         """What all steps keep, given the known operands."""
-        fixed, slices = self._operands(values, self.moving)
+        fixed, slices = self._operands(values, self.varying)
         return jax.lax.scan(lambda _, xs: ((), self.remainder.keep({**fixed, **xs})), (), slices,
                             length=self.scan.length)[1]
 

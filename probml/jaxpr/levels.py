@@ -295,13 +295,13 @@ class _Call(NamedTuple):
 
     Attributes:
         values: of its operands.
-        alone: the operand that depends on parameters, if it is the only one.
+        only_operand: the operand that depends on parameters, if it is the only one.
         constant: the value of all elements of the other operand, if known.
     """
 
     eqn: JaxprEqn
     values: list[_Value]
-    alone: _Value | None
+    only_operand: _Value | None
     constant: float | None
 
     @property
@@ -315,22 +315,22 @@ def _result(name: str, eqn: JaxprEqn, values: list[_Value]) -> _Value:
     alone = tracked[0] if len(tracked) == 1 else None
     constant = next((value.uniform for value in values if not value.levels), None)
     call, result = _Call(eqn, values, alone, constant), None
-    if (rule := _move if name in _MOVES else _RULES.get(name)) is not None:
+    if (rule := _moved_level if name in _MOVES else _RULES.get(name)) is not None:
         result = rule(call)
     if result is None and alone is not None and (of_one := _RULES_OF_ONE.get(name)) is not None:
         result = of_one(alone, call)
     return _general(values) if result is None else result
 
 
-def _move(call: _Call) -> _Value:
+def _moved_level(call: _Call) -> _Value:
     fill = call.eqn.params.get("fill_value")
     moved = call.first if fill is None or np.isnan(fill) else _mixed([call.first, _CONSTANT])
-    return moved if call.first is call.alone else _general(call.values)
+    return moved if call.first is call.only_operand else _general(call.values)
 
 
 def _pad(call: _Call) -> _Value:
     crops = all(max(sides) <= 0 for sides in call.eqn.params["padding_config"])
-    return call.first if crops and call.first is call.alone else _mixed(call.values)
+    return call.first if crops and call.first is call.only_operand else _mixed(call.values)
 
 
 def _scatter(call: _Call, combined: Callable = _mixed) -> _Value:
@@ -346,7 +346,7 @@ def _update_slice(call: _Call) -> _Value:
 
 
 def _add_several(call: _Call) -> _Value | None:
-    return _affine(call.values) if call.alone is None else None
+    return _affine(call.values) if call.only_operand is None else None
 
 
 def _square(call: _Call) -> _Value | None:

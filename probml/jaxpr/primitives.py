@@ -42,7 +42,7 @@ class Known(NamedTuple):
     """An entry of the table."""
 
     kind: Kind
-    own: tuple[int, ...] = ()
+    core_ndims: tuple[int, ...] = ()
     """For OPAQUE: how many trailing axes of each operand belong to one call, the axes before them
     being batch axes; the last number also holds for operands beyond these."""
     axes: str = ""

@@ -291,7 +291,7 @@ class While(NamedTuple):
 
     condition: ClosedJaxpr
     body: ClosedJaxpr
-    asked: int  # operands that only the condition takes
+    cond_constants: int  # operands that only the condition takes
     constants: int  # operands that only the body takes
 
     @classmethod

@@ -123,7 +123,7 @@ def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
 
 def _opaque(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
     """An arbitrary function of the trailing axes, batched over the leading ones."""
-    n_trailing = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
+    n_trailing = TABLE[name_of(eqn)].core_ndims or (len(eqn.params["fft_lengths"]),)
     leading, batch = [], set()
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
         count, shape = n_trailing[min(i, len(n_trailing) - 1)], _shape(atom)
@@ -297,11 +297,12 @@ def _dot_general(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.
     for side, m in enumerate(marks):
         if m is not None:
             free = [a for a in range(m.ndim) if a not in (*contracted[side], *batch[side])]
-            kept = end.join.reduce(np.transpose(m, (*batch[side], *free, *contracted[side])),
-                                   tuple(range(lead + len(free), m.ndim)), initial=end.blank)
+            reduced = end.join.reduce(np.transpose(m, (*batch[side], *free, *contracted[side])),
+                                      tuple(range(lead + len(free), m.ndim)), initial=end.blank)
             before = lead if side == 0 else rank - len(free)
-            parts.append(kept.reshape(kept.shape[:lead] + (1,) * (before - lead)
-                                      + kept.shape[lead:] + (1,) * (rank - before - len(free))))
+            parts.append(reduced.reshape(reduced.shape[:lead] + (1,) * (before - lead)
+                                         + reduced.shape[lead:] + (1,
+                                                                   ) * (rank - before - len(free))))
     return _joined(parts, end)
 
 
@@ -312,16 +313,20 @@ def _convolution(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.
     spec, groups, parts = eqn.params["dimension_numbers"], eqn.params["feature_group_count"], []
     shape = [1] * len(spec.out_spec)
     if marks[0] is not None:
-        kept = end.join.reduce(np.transpose(marks[0], spec.lhs_spec), tuple(range(2, len(shape))),
-                               initial=end.blank)
-        if kept.shape[1] > 1:
-            kept = end.join.reduce(kept.reshape(len(kept), groups, -1), 2, initial=end.blank)
-            kept = np.repeat(kept, _shape(eqn.outvars[0])[spec.out_spec[1]] // groups, 1)
-        parts.append(np.transpose(kept.reshape(*kept.shape, *shape[2:]), np.argsort(spec.out_spec)))
+        reduced = end.join.reduce(np.transpose(marks[0], spec.lhs_spec),
+                                  tuple(range(2, len(shape))),
+                                  initial=end.blank)
+        if reduced.shape[1] > 1:
+            reduced = end.join.reduce(reduced.reshape(len(reduced), groups, -1), 2,
+                                      initial=end.blank)
+            reduced = np.repeat(reduced, _shape(eqn.outvars[0])[spec.out_spec[1]] // groups, 1)
+        parts.append(np.transpose(reduced.reshape(*reduced.shape, *shape[2:]),
+                                  np.argsort(spec.out_spec)))
     if marks[1] is not None:
-        kept = end.join.reduce(np.transpose(marks[1], spec.rhs_spec), tuple(range(1, len(shape))),
-                               initial=end.blank)
-        parts.append(np.transpose(kept.reshape(1, -1, *shape[2:]), np.argsort(spec.out_spec)))
+        reduced = end.join.reduce(np.transpose(marks[1], spec.rhs_spec),
+                                  tuple(range(1, len(shape))),
+                                  initial=end.blank)
+        parts.append(np.transpose(reduced.reshape(1, -1, *shape[2:]), np.argsort(spec.out_spec)))
     return _joined(parts, end)
 
 

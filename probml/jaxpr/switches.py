@@ -45,15 +45,15 @@ class Switches:
 
     Attributes:
         parents: the discrete parents on which it depends through the switches alone.
-        looks: for each switch the discrete parents that it compares.
+        compared: for each switch the discrete parents that it compares.
         order: of the switch, if there is a single one that compares two numbers.
     """
 
     def __init__(self, reader: "_Read", parents: Sequence[str], places: Sequence[int]):
         self._read, self._places, self.parents = reader, tuple(places), tuple(parents)
-        self.looks = tuple(tuple(p for p in reader.parents if p in reader.needs[place])
-                           for place in places)
-        is_single = len(places) == 1 and self.looks[0] == tuple(reader.parents) == self.parents
+        self.compared = tuple(tuple(p for p in reader.parents if p in reader.needs[place])
+                              for place in places)
+        is_single = len(places) == 1 and self.compared[0] == tuple(reader.parents) == self.parents
         self.order: Order | None = reader.order(places[0]) if is_single else None
 
     def setting(self, env: Mapping[str, jax.Array], which: int) -> jax.Array:

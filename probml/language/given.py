@@ -149,14 +149,15 @@ def as_array(value: jax.Array, what: str) -> jax.Array:
     return array
 
 
-def check_word(value: object, words: Iterable[str | None], where: str, more: str = "") -> None:
+def check_word(value: object, options: Iterable[str | None], where: str, more: str = "") -> None:
     """Refuse what is none of some words, or None where that is one of them.
 
     Raises:
         ModelError: it is none of them.
     """
-    if not isinstance(value, str | None) or value not in words:
-        raise ModelError(f"{where}: expected one of {listed(words)}{more}, got {described(value)}")
+    if not isinstance(value, str | None) or value not in options:
+        raise ModelError(f"{where}: expected one of {listed(options)}{more}, "
+                         f"got {described(value)}")
 
 
 def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:

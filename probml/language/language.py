@@ -195,9 +195,9 @@ class Bound:
     Two are equal when what their functions do (fingerprint.py) and their settings are equal, so
     that building a model twice, or running its cell again, re-traces and re-compiles nothing.
     `generative` is what the decorator made of the function: it has `function`, names, the names of
-    its `arguments`, `run`, which calls the function, and `key`, how it is read; `whole` says that
-    all of it is one density, of one row, `found` that its rows are a plate of its own, `batch` how
-    many of them it wants at a time.
+    its `arguments`, `run`, which calls the function, and `key`, how it is read; `is_joint` says
+    that all of it is one density, of one row, `found` that its rows are a plate of its own, `batch`
+    how many of them it wants at a time.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
@@ -253,9 +253,9 @@ class Bound:
         return tuple(name for name in self.generative.arguments if name not in bound)
 
     @property
-    def whole(self) -> bool:
+    def is_joint(self) -> bool:
         """Whether all that is seen is one row, as of a function that names no rows."""
-        return self.generative.whole
+        return self.generative.is_joint
 
     @property
     def batch(self) -> int | None:

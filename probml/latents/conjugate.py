@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.jaxpr.levels import Level, Use
-from probml.latents.latent import Group, Seen, over
+from probml.latents.latent import Group, Seen, mean_over_settings
 from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
 from probml.structure.structure import Structure
 
@@ -123,7 +123,7 @@ class Conjugate(WithPosterior, Quadrature):
                 first, second = first + a, second + b
             return first, second
 
-        return family(*over(env, natural))
+        return family(*mean_over_settings(env, natural))
 
 
 def _scaled(use: Use, power: float, unit: bool) -> bool:

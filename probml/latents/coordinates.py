@@ -18,7 +18,7 @@ from numpyro.distributions import biject_to
 
 from probml.errors import present
 from probml.latents import hidden_cells
-from probml.latents.latent import Group, Seen, over, placed, places
+from probml.latents.latent import Group, Seen, mean_over_settings, placed, slices_of_latents
 from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.densities import log_density
 from probml.structure.site import Site
@@ -74,12 +74,13 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
     ladj = transform.log_abs_det_jacobian(v, value)
     if x is None or mask is None:
         return value, volume + ladj.sum()
-    whole = mask.reshape(ladj.shape + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
+    is_complete = mask.reshape(ladj.shape
+                               + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
     value = jnp.where(mask, site.place(x.reshape(site.cells)), value)
     unused = mask if u.shape == mask.shape else jnp.broadcast_to(
-        whole.reshape(whole.shape + (1,) * (u.ndim - whole.ndim)), u.shape)
+        is_complete.reshape(is_complete.shape + (1,) * (u.ndim - is_complete.ndim)), u.shape)
     unused_log = jnp.where(unused, -0.5 * u**2 - 0.5 * LOG_TWO_PI, 0.0).sum()
-    return value, volume + jnp.where(whole, 0.0, ladj).sum() + unused_log
+    return value, volume + jnp.where(is_complete, 0.0, ladj).sum() + unused_log
 
 
 def _affine_transform(site: Site, distribution: dist.Distribution,
@@ -115,7 +116,7 @@ def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> C
     """Cells of the latents behind one another, (p,) → log p(latents, what is seen), averaged over
     the settings of parameters that `env` has."""
     summed = hidden_cells.sites_with_hidden_cells(structure, group)
-    slices = places(structure, group.names)
+    slices = slices_of_latents(structure, group.names)
 
     def at(values: jax.Array) -> jax.Array:
         def logs(at: Mapping) -> jax.Array:
@@ -130,6 +131,6 @@ def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> C
             return total
 
         env_z = {**env, **placed(structure, group, values)}
-        return over(env_z, logs) + hidden_cells.log_sum(structure, group, env_z, seen)
+        return mean_over_settings(env_z, logs) + hidden_cells.log_sum(structure, group, env_z, seen)
 
     return at

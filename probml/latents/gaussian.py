@@ -40,7 +40,15 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.errors import present
 from probml.jaxpr.memo import memo
-from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
+from probml.latents.latent import (
+    SETTINGS,
+    Group,
+    Moments,
+    Seen,
+    is_row_free,
+    placed,
+    slices_of_latents,
+)
 from probml.latents.pooled_normal import (
     MAX_ROUNDING,
     Second,
@@ -67,34 +75,35 @@ class Whitened:
     log evidence.
 
     Args:
-        residual, slope: of all cells, (m,), (q, m). seen: which of them are, (m,); None: all.
-        values, moves: the latents at ε = 0, (p,), and how ε moves them, (q, p).
+        residual, slope: of all cells, (m,), (q, m). observed: which of them are, (m,); None: all.
+        values, jacobian: the latents at ε = 0, (p,), and how ε moves them, (q, p).
         log: the log density but for the squares of ε and of residuals.
         alike: whether all rows share the slope.
-        own: the prior precision of the coordinates, (q,).
+        prior_precision: the prior precision of the coordinates, (q,).
     """
 
     def __init__(self, residual: jax.Array, values: jax.Array, slope: jax.Array,
-                 moves: jax.Array, log: jax.Array, seen: jax.Array | None, alike: bool,
-                 own: jax.Array | float):
-        self.values, self.moves, self.own = values, moves, own
+                 jacobian: jax.Array, log: jax.Array, observed: jax.Array | None, alike: bool,
+                 prior_precision: jax.Array | float):
+        self.values, self.jacobian, self.prior_precision = values, jacobian, prior_precision
         eye = jnp.eye(len(slope), dtype=slope.dtype)
-        if seen is None:
+        if observed is None:
             gram = slope @ slope.T
-        elif alike:  # of all rows one product, by what each has seen
+        elif alike:  # of all rows one product, by what each row has
             pairs = slope[:, None, :] * slope
-            gram = (pairs.reshape(-1, slope.shape[1]) @ seen).reshape(eye.shape)
+            gram = (pairs.reshape(-1, slope.shape[1]) @ observed).reshape(eye.shape)
         else:
-            gram = (slope * seen) @ slope.T
-        residual = residual if seen is None else residual * seen
-        self.lower = lapack.cholesky(own * eye + gram, many=True)
+            gram = (slope * observed) @ slope.T
+        residual = residual if observed is None else residual * observed
+        self.lower = lapack.cholesky(prior_precision * eye + gram, many=True)
         # once for all rows where K is one: solving for the rows themselves hands a BLAS of several
         # threads thousands of columns of q numbers, fifteen times the time of these products
         self.inverse = lapack.solve(self.lower, eye, many=True)
         self.centre = -(self.inverse @ (slope @ residual)) @ self.inverse
         shift = self.centre @ slope
-        updated = residual + (shift if seen is None else shift * seen)
-        self.log = (log - 0.5 * jnp.sum(updated**2) - 0.5 * jnp.sum(own * self.centre**2)
+        updated = residual + (shift if observed is None else shift * observed)
+        self.log = (log - 0.5 * jnp.sum(updated**2)
+                    - 0.5 * jnp.sum(prior_precision * self.centre**2)
                     - jnp.log(jnp.diagonal(self.lower)).sum())
 
 
@@ -127,7 +136,7 @@ def _residuals(
         noise: ε, of which the latents are made. latents: or their values, whose prior has residuals
             too.
     """
-    env_z, found, where = dict(env), dict(latents), places(structure, group.names)
+    env_z, found, where = dict(env), dict(latents), slices_of_latents(structure, group.names)
     residuals, masks, log = [], [], jnp.zeros(())
     for name in group.sites:
         site, (x, mask), arguments = (structure.sites[name], seen.get(name, (None, None)),
@@ -172,8 +181,8 @@ class Gaussian:
     def conditional(self, structure: Structure, group: Group, env: Mapping,
                     seen: Seen) -> Moments:
         posterior = _posterior(structure, group, env, seen)
-        return Moments(posterior.values + posterior.centre @ posterior.moves,
-                       posterior.inverse @ posterior.moves)
+        return Moments(posterior.values + posterior.centre @ posterior.jacobian,
+                       posterior.inverse @ posterior.jacobian)
 
     row_posterior = conditional
 
@@ -181,11 +190,12 @@ class Gaussian:
              key: jax.Array) -> jax.Array:
         posterior = _posterior(structure, group, env, seen)
         noise = jax.random.normal(key, posterior.centre.shape, posterior.centre.dtype)
-        return posterior.values + (posterior.centre + noise @ posterior.inverse) @ posterior.moves
+        return posterior.values + (posterior.centre + noise
+                                   @ posterior.inverse) @ posterior.jacobian
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Moments) -> jax.Array:
-        slices = places(structure, group.names)
+        slices = slices_of_latents(structure, group.names)
 
         def residuals(values: jax.Array):
             latents = {name: values[part].reshape(layout(structure.sites[name]))
@@ -213,7 +223,7 @@ class Gaussian:
         """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
         which is summed over."""
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
-        mean, out, slices = moments.mean - flat, {}, places(structure, group.names)
+        mean, out, slices = moments.mean - flat, {}, slices_of_latents(structure, group.names)
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
             cells, own_slice = layout(site)[0], slices.get(name, slice(0))
@@ -256,7 +266,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
         values = jnp.concatenate([latents[name].reshape(-1) for name in group.names])
         return (residual, values), (log, mask)
 
-    size = places(structure, group.names)[group.names[-1]].stop
+    size = slices_of_latents(structure, group.names)[group.names[-1]].stop
     start, own_noise = jnp.zeros(size, jnp.result_type(float)), 1.0
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))

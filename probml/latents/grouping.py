@@ -28,11 +28,11 @@ class Sampled:
     breadth, finer, tolerance = 1, None, 0.0
 
     def __init__(self, why: str):
-        self.why = why
+        self.reason = why
 
     @property
     def description(self) -> str:
-        return f"sampled by probml.NUTS() only: {self.why}"
+        return f"sampled by probml.NUTS() only: {self.reason}"
 
     def why_not(self, structure: Structure, group: Group) -> str | None:
         return None
@@ -58,7 +58,7 @@ def register(kind: Kind) -> None:
 
 
 def groups(structure: Structure, latents: Sequence[str], observed: Iterable[str],
-           others: Iterable[str], asked: Iterable[str], lenient: bool,
+           others: Iterable[str], targets: Iterable[str], lenient: bool,
            cellwise: Sequence[str] = ()) -> tuple[Group, ...]:
     """The groups of a plan.
 
@@ -67,7 +67,7 @@ def groups(structure: Structure, latents: Sequence[str], observed: Iterable[str]
         observed: sites whose density is part of the likelihood of a row.
         others: discrete sites that are summed out, and the factors of a fit: none may depend on a
             latent.
-        asked: discrete and deterministic sites whose average over latents is wanted.
+        targets: discrete and deterministic sites whose average over latents is wanted.
         lenient: a group of no kind is `Sampled`, for a plan that is only described.
         cellwise: discrete sites that are summed out cell by cell.
 
@@ -76,9 +76,9 @@ def groups(structure: Structure, latents: Sequence[str], observed: Iterable[str]
     """
     latent_names = (*latents, *cellwise)
     members, sites = set(latent_names), structure.sites
-    blocking, asked = set(others), set(asked)
+    blocking, targets = set(others), set(targets)
     parents_of = {name: {p for p in structure.named[name].parents if p in members}
-                  for name in dict.fromkeys((*latent_names, *observed, *blocking, *asked))}
+                  for name in dict.fromkeys((*latent_names, *observed, *blocking, *targets))}
     parts: list[set[str]] = []
     for name, parents in parents_of.items():
         linked = parents | ({name} & members)
@@ -92,10 +92,10 @@ def groups(structure: Structure, latents: Sequence[str], observed: Iterable[str]
         hidden = tuple(name for name in cellwise if name in part)
         children = [name for name, parents in parents_of.items() if parents & part]
         related = tuple(name for name in sites if name in part
-                        or name in children and name not in asked)
+                        or name in children and name not in targets)
         block = next((name for name in children if name in blocking), None)
-        curved = next((name for name in children if name in asked and not _affine(structure, name,
-                                                                                  names)), None)
+        curved = next((name for name in children
+                       if name in targets and not _affine(structure, name, names)), None)
         out.append(_claimed(structure, Group(None, names, related, hidden), block, curved, lenient))
     return tuple(out)
 

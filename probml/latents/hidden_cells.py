@@ -28,10 +28,10 @@ from probml.errors import listed, present
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
-from probml.latents.latent import WEIGHTS, Group, Seen, over, over_grid
+from probml.latents.latent import WEIGHTS, Group, Seen, mean_over_settings
 from probml.numerics.logs import log_of, weighted_log
 from probml.numerics.process.inline_calls import evaluated
-from probml.structure.densities import example, log_densities, log_masses
+from probml.structure.densities import example, log_densities, log_masses, over_grid
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -103,11 +103,11 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
         part = _over_states(structure, env, cell_of, function)
         parts.append(part._replace(log=part.log * env[WEIGHTS]))
     for name, states in (drawn or {}).items():
-        parts, _ = [_at(part, name, states) for part in parts], sizes.pop(name)
+        parts, _ = [_at_states(part, name, states) for part in parts], sizes.pop(name)
     return sum_out(parts, sizes, MAX_TABLE_ENTRIES, (), best)
 
 
-def _at(part: Part, name: str, states: jax.Array) -> Part:
+def _at_states(part: Part, name: str, states: jax.Array) -> Part:
     """A part at known states of a site."""
     if name not in part.cells:
         return part
@@ -198,7 +198,7 @@ def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
             return []
         x = x.reshape(site.cells)
         mask = None if mask is None else mask.reshape(site.cells)
-        return [_over_states(structure, env, cell_of, lambda here: over(
+        return [_over_states(structure, env, cell_of, lambda here: mean_over_settings(
             here, lambda at: log_densities(structure, site, at, x, mask)))]
     part = _over_states(structure, env, cell_of, lambda here: log_masses(structure, name, here))
     count = math.prod(site.cells)

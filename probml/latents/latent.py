@@ -124,7 +124,7 @@ class Latent(Kind, Protocol):
         an M-step."""
 
 
-def places(structure: Structure, names: Sequence[str]) -> dict[str, slice]:
+def slices_of_latents(structure: Structure, names: Sequence[str]) -> dict[str, slice]:
     """The place of each latent among concatenated cells."""
     cuts = list(itertools.accumulate((math.prod(structure.sites[name].cells) for name in names),
                                      initial=0))
@@ -141,23 +141,10 @@ def is_row_free(structure: Structure, names: Iterable[str], besides: Collection[
 def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """Concatenated cells of the latents, (p,) → each latent in the layout that programs take."""
     return {name: structure.sites[name].place(flat[part])
-            for name, part in places(structure, group.names).items()}
+            for name, part in slices_of_latents(structure, group.names).items()}
 
 
-def over_grid(function: Callable[..., PyTree], env: Mapping, values: Mapping[str, jax.Array],
-              *along: PyTree, axis: int = 0) -> PyTree:
-    """function(env with each name at each of its values, *along): one leading axis per name;
-    `along` have such axes, from `axis` on."""
-
-    def at(states: tuple[jax.Array, ...], along: tuple) -> PyTree:
-        return function({**env, **dict(zip(values, states, strict=True))}, *along)
-
-    for i in reversed(range(len(values))):
-        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(values))), axis))
-    return at(tuple(values.values()), along)
-
-
-def over(env: Mapping, function: Callable[[Mapping], PyTree]) -> jax.Array:
+def mean_over_settings(env: Mapping, function: Callable[[Mapping], PyTree]) -> jax.Array:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)
     if not settings:

@@ -41,7 +41,7 @@ from jax.scipy.linalg import block_diag, solve_triangular
 
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import KINDS, not_affine
-from probml.latents.latent import Group, placed, places
+from probml.latents.latent import Group, placed, slices_of_latents
 from probml.latents.pooled_normal import Second, locations, root_of, shifted
 from probml.numerics.compiling import jit
 from probml.numerics.lapack import root, standardised
@@ -106,7 +106,7 @@ def first(structure: Structure, group: Group, env: Mapping) -> Moves:
     return _linear(structure, group, env, own)._replace(slope=None)
 
 
-def moves(structure: Structure, group: Group, env: Mapping) -> Moves:
+def transition_of(structure: Structure, group: Group, env: Mapping) -> Moves:
     """From a state to the next, at the next one's step."""
 
     def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
@@ -128,7 +128,7 @@ def _covariance(site: Site, arguments: Mapping) -> jax.Array:
 
 
 def _linear(structure: Structure, group: Group, env: Mapping, moments: Callable) -> Moves:
-    slices = places(structure, group.names)
+    slices = slices_of_latents(structure, group.names)
 
     def step(before: jax.Array, noise):
         env_z, values, covariances = dict(env), [], []
@@ -158,7 +158,8 @@ def emission_sites(group: Group) -> tuple[str, ...]:
 
 def sight(structure: Structure, group: Group, env: Mapping) -> Emission:
     """The measurements of a step."""
-    zero = jnp.zeros(places(structure, group.names)[group.names[-1]].stop, jnp.result_type(float))
+    zero = jnp.zeros(slices_of_latents(structure, group.names)[group.names[-1]].stop,
+                     jnp.result_type(float))
     parts: dict[str, list] = {"slope": [jnp.zeros((0, len(zero)), zero.dtype)],
                               **{n: [jnp.zeros(0, zero.dtype)] for n in ("variance", "log",
                                                                          "offset")}}
@@ -195,9 +196,9 @@ class Middle(NamedTuple):
     """The point about which statistics are taken: a state s̄, the moves, and what is below."""
 
     state: jax.Array
-    begin: Moves
-    moves: Moves
-    below: dict[str, Line]
+    initial: Moves
+    transition: Moves
+    children: dict[str, Line]
 
 
 def line(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array) -> Line:
@@ -207,11 +208,11 @@ def line(structure: Structure, group: Group, name: str, env: Mapping, state: jax
     return Line(offset, slope, root_of(structure.sites[name], arguments))
 
 
-def middle(structure: Structure, group: Group, env: Mapping) -> Middle:
+def expansion_point(structure: Structure, group: Group, env: Mapping) -> Middle:
     """The point of parameters, about the state with which rows begin."""
-    begin = first(structure, group, env)
-    state = begin.offset
-    return Middle(state, begin, moves(structure, group, env),
+    initial = first(structure, group, env)
+    state = initial.offset
+    return Middle(state, initial, transition_of(structure, group, env),
                   {name: line(structure, group, name, env, state)
                    for name in emission_sites(group)})
 

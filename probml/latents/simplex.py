@@ -22,7 +22,7 @@ from jax.scipy.special import digamma, gammaln
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.conjugate import WithPosterior
-from probml.latents.latent import Group, Seen, over
+from probml.latents.latent import Group, Seen, mean_over_settings
 from probml.latents.quadrature import Nodes, where_seen
 from probml.numerics.compiling import jit
 from probml.numerics.process.inline_calls import evaluated
@@ -97,7 +97,8 @@ class Simplex(WithPosterior):
 
 
 def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:
-    return over(env, lambda at: structure.distribution(group.name, at).concentration.reshape(-1))
+    return mean_over_settings(env, lambda at: structure.distribution(group.name,
+                                                                     at).concentration.reshape(-1))
 
 
 @memo(256)

@@ -21,16 +21,16 @@ class Top(NamedTuple):
     Attributes:
         point: (axes,). value: there. first: the value at 0.
         history: values of the best local search.
-        arrived: whether it converged: the gradient is 0 or points out of the box.
-        ends: (axes, 2), the value with one coordinate at its lower or upper bound.
+        converged: whether it converged: the gradient is 0 or points out of the box.
+        edge_values: (axes, 2), the value with one coordinate at its lower or upper bound.
     """
 
     point: np.ndarray
     value: float
     first: float
     history: np.ndarray
-    arrived: bool
-    ends: np.ndarray
+    converged: bool
+    edge_values: np.ndarray
 
 
 def search(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, searches: int,

@@ -29,10 +29,10 @@ from jax.typing import ArrayLike
 from probml.jaxpr.compat import OFF
 from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
-from probml.numerics.outside import callbacks, processes
+from probml.numerics.outside import callbacks
 from probml.numerics.process.inline_calls import compiled_calls, inline_calls
 from probml.numerics.process.making import LEVEL, WHOLE_LOOPS, making, whole_loops_known
-from probml.numerics.process.threads import computed, single_thread
+from probml.numerics.process.threads import computed, refuse_fork, single_thread
 
 # Seconds that a call may take in NumPy: of programs that run once a fit, and of queries, which may
 # be repeated. A program never switches to XLA later, since that would change the last digits of
@@ -167,7 +167,7 @@ def jit(function: Callable | None = None, long: bool = False, loops: int = 1, se
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in cache.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # inside an enclosing program, which has its own options
-        processes.check()
+        refuse_fork()
         fixed = [args[i] for i in cache.static if i < len(args)]
         options = choose_options(args, leaves, fixed)
         tier = None if options is None else tuple(options.items())

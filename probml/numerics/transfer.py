@@ -11,7 +11,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from probml.jaxpr.compat import is_outside_of_traces
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.outside import processes
+from probml.numerics.process.threads import refuse_fork
 from probml.typing import PyTree
 
 THREEFRY = "threefry2x32"
@@ -39,8 +39,15 @@ def placed(value: ArrayLike, dtype: DTypeLike = None) -> jax.Array:
     """
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
-    processes.check()
+    refuse_fork()
     return jax.device_put(np.asarray(value, dtype))
+
+
+def read_only(value: ArrayLike) -> np.ndarray:
+    """A read-only copy as a NumPy array."""
+    array = np.array(value)
+    array.flags.writeable = False
+    return array
 
 
 def rounded(value: ArrayLike) -> np.ndarray:

@@ -58,11 +58,11 @@ def _decide(request: Request) -> Plan:
     structure, roles = request.structure, assign_roles(request)
     # in a fit the latents on which a factor depends are sampled; a question integrates them out
     weighing = () if request.merge_globals else structure.losses
-    asked = [name for name in request.targets if name not in structure.sites
-             or structure.sites[name].discrete and name not in roles.observed]
+    targets = [name for name in request.targets if name not in structure.sites
+               or structure.sites[name].discrete and name not in roles.observed]
     groups, variables = _group(
         structure, roles.latents, [n for n in roles.observed if n not in weighing],
-        [n for n in roles.observed if n in weighing], asked, request.lenient, roles.cellwise,
+        [n for n in roles.observed if n in weighing], targets, request.lenient, roles.cellwise,
         roles.variables)
     _check_switching(structure, groups, variables)
     parts = choose_quadrature(structure, groupings(structure, request.effects, request.flat),
@@ -130,7 +130,7 @@ def _order(plan: Plan, request: Request) -> Plan:
         width=_width(plan, sizes, row.entries, step.entries))
 
 
-def _asked(plan: Plan) -> list[Site]:
+def _computed_targets(plan: Plan) -> list[Site]:
     """The targets that are computed from sites."""
     computed = plan.structure.deterministics
     return [computed[name] for name in plan.targets if name in computed]
@@ -140,13 +140,14 @@ def _scopes_of_row(plan: Plan, request: Request) -> list[tuple[str, ...]]:
     scopes = [plan.scope(name) for name in (*plan.pooled, *plan.rowwise) if name not in plan.steps]
     scopes += [*request.joints, *(plan.group_scope(group) for group in plan.latents)]
     scopes += [plan.along] if plan.along else []
-    scopes += [plan.scope(site.name) for site in _asked(plan) if site.time is None]
+    scopes += [plan.scope(site.name) for site in _computed_targets(plan) if site.time is None]
     return scopes + [plan.globals] * (request.merge_globals and bool(plan.globals))
 
 
 def _scopes_of_step(plan: Plan) -> list[tuple[str, ...]]:
     scopes = [plan.scope(name) for name in (*plan.pooled, *plan.rowwise) if name in plan.steps]
-    return scopes + [plan.scope(site.name) for site in _asked(plan) if site.time is not None]
+    return scopes + [plan.scope(site.name) for site in _computed_targets(plan)
+                     if site.time is not None]
 
 
 def _scopes_above(plan: Plan, outer: Sequence[str], request: Request) -> list[tuple[str, ...]]:
@@ -250,7 +251,7 @@ def _check_supports(plan: Plan) -> None:
 
 def _group(
     structure: Structure, latents: list[str], observed: list[str], losses: list[str],
-    asked: list[str], lenient: bool, cellwise: list[str], variables: dict[str, Variable],
+    targets: list[str], lenient: bool, cellwise: list[str], variables: dict[str, Variable],
 ) -> tuple[tuple[Group, ...], dict[str, Variable]]:
     """The groups of latents, hidden cells among them, and the variables: hidden cells that cannot
     be summed out one by one are so as their joint states."""
@@ -268,7 +269,7 @@ def _group(
         variables = {name: variables[name] for name in sites if name in variables}
         in_rows = [name for name in variables if sites[name].rows]
         groups = grouping.groups(structure, latents, observed, [*in_rows, *losses],
-                                 [n for n in asked if n not in (*in_rows, *cellwise)], lenient,
+                                 [n for n in targets if n not in (*in_rows, *cellwise)], lenient,
                                  cellwise) if latents or cellwise else ()
         joint = {name: why for group in groups if group.cellwise
                  if (why := hidden_cells.why_not(structure, group)) is not None

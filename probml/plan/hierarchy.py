@@ -57,10 +57,10 @@ MAX_LOG_SCALE_FALL = 7.0
 
 
 class DegenerateMode(NamedTuple):
-    """A tie between parameters: the joint mode of one with `others` is no estimate."""
+    """A tie between parameters: the joint mode of one with `tied_with` is no estimate."""
 
     name: str
-    others: tuple[str, ...]
+    tied_with: tuple[str, ...]
     kind: str  # "spread", "product" or "incidental"
 
 
@@ -133,7 +133,8 @@ def find_collapsed_scales(plan: Plan, start: SiteValues,
         start, end: the parameters at the start and the end; none is found where there is no
             start.
     """
-    spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in start)
+    spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.tied_with
+                            if name in start)
     return [name for name in spreads if plan.structure.sites[name].domain.log_scale
             and has_fallen(start[name], end[name])]
 
@@ -147,7 +148,7 @@ def integrates_loops(plan: Plan) -> bool:
     """Whether steps of loops are integrated out of one joint density: the plan has no scales of
     theirs."""
     model = plan.structure.model
-    return model.whole and model.generative.integrated
+    return model.is_joint and model.generative.integrated
 
 
 # to which a scale, a variance, a precision and an inverse scale multiply
@@ -274,22 +275,22 @@ class ScaleParameter(NamedTuple):
 
     Attributes:
         power: to which a standard deviation goes with it: 1, of a precision −½.
-        plain: it is positive; False: it has no bounds, and its exponential is meant.
+        is_positive: it is positive; False: it has no bounds, and its exponential is meant.
     """
 
     name: str
     power: float
-    plain: bool
+    is_positive: bool
 
     def logarithm(self, value: np.ndarray) -> np.ndarray:
         """The logarithm of the scale at values of the parameter, up to a constant."""
         with np.errstate(divide="ignore"):
-            return self.power * (np.log(value) if self.plain else np.asarray(value))
+            return self.power * (np.log(value) if self.is_positive else np.asarray(value))
 
     def value(self, logarithm: np.ndarray) -> np.ndarray:
         """The inverse of `logarithm`."""
         log_value = np.asarray(logarithm) / self.power
-        return np.exp(log_value) if self.plain else log_value
+        return np.exp(log_value) if self.is_positive else log_value
 
 
 @memo(512)
@@ -304,9 +305,9 @@ def scale_parameters(plan: Plan) -> tuple[ScaleParameter, ...]:
         full_plan = decide.make(plan.structure, plan.pattern, plan.given)
         for tie in (tie for tie in degenerate_modes(full_plan) if tie.name in plan.effects):
             if tie.kind == "product":
-                products |= {p: powers(full_plan)[tie.name, p] for p in tie.others}
+                products |= {p: powers(full_plan)[tie.name, p] for p in tie.tied_with}
             else:
-                site_of |= dict.fromkeys(tie.others, tie.name)
+                site_of |= dict.fromkeys(tie.tied_with, tie.name)
     return _scale_parameters(plan, site_of, products)
 
 

@@ -146,7 +146,7 @@ class Plan:
         return tuple(name for group in self.latents for name in group.names)
 
     @functools.cached_property
-    def carried(self) -> tuple[str, ...]:
+    def sampled(self) -> tuple[str, ...]:
         """The sites inside rows of which unseen numbers have coordinates of the density, parents
         first."""
         return tuple(name for name in self.structure.sites if self.pattern.get(name) == "sampled")
@@ -225,8 +225,9 @@ class Plan:
     @functools.cached_property
     def along(self) -> tuple[str, ...]:
         """The row's own variables on which steps depend."""
-        asked = tuple(name for name in self.targets if self.structure.named[name].time is not None)
-        reached = {p for name in (*self.steps, *asked) for p in self.scope(name)}
+        timed_targets = tuple(name for name in self.targets
+                              if self.structure.named[name].time is not None)
+        reached = {p for name in (*self.steps, *timed_targets) for p in self.scope(name)}
         return tuple(v for v in self.variables if v in reached
                      and self.structure.sites[v].time is None)
 
@@ -274,12 +275,12 @@ class Plan:
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
         every state (e_step.add_ordered_sites)."""
-        is_simple = self.complete and not (self.chains or self.steps or self.carried)
+        is_simple = self.complete and not (self.chains or self.steps or self.sampled)
         return tuple(name for name, switch in self.switches.items() if is_simple
                      and switch.order is not None)
 
     @functools.cached_property
-    def others(self) -> "Plan":
+    def without_ordered(self) -> "Plan":
         """The plan without the `ordered` sites."""
         return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise
                                                        if name not in self.ordered))
@@ -349,7 +350,7 @@ class Plan:
         """Whether all of a row is observed and nothing in it is summed or integrated out, sampled,
         or shared by the steps of a sequence."""
         return not (self.variables or self.partially_observed or self.latents or self.groupings
-                    or self.carried or self.steps)
+                    or self.sampled or self.steps)
 
     @property
     def additive(self) -> bool:
@@ -418,6 +419,11 @@ class Plan:
                                for numbers in (max(self.width, self.brought), self.work))
         return int(np.clip(min(by_width, max(by_tables, ABREAST)), min(16, fitting),
                            min(8192, max(2**15 // copies, 128))))
+
+
+def lacks_prior(plan: Plan, prior: bool) -> bool:
+    """Whether some parameter has no proper prior in the objective."""
+    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
 def _factorised(site: Site) -> bool:

@@ -57,7 +57,7 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
                       f"Their cross table with the largest grouping may have at most "
                       f"{MAX_CROSS_ENTRIES:,} entries. Remove one of these effects from the model",
                       ("NUTS",))
-    names = tuple(name for name in names if few or _shared(plan, ties[name]))
+    names = tuple(name for name in names if few or _has_enough_effects(plan, ties[name]))
     if not closed and not few and names and set(plan.free) == set(names):
         return effects(plan, rows)  # an approximation of all parameters is an engine's, tested
     return names
@@ -110,7 +110,7 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     structure, site = plan.structure, plan.structure.sites[name]
     children = [structure.sites[child] for child in structure.children[name]]
     reasons = (
-        (structure.model.whole, "the model has no plate of independent rows"),
+        (structure.model.is_joint, "the model has no plate of independent rows"),
         (prior and site.kind not in PRIORS, f"the prior of '{name}' is {site.kind}"),
         (name in plan.mixed or any(structure.sites[p].discrete for p in site.parents),
          f"the prior of '{name}' depends on a discrete site"),
@@ -168,11 +168,11 @@ def sparsely_crossed(plan: Plan) -> bool:
             and first.size * sum(part.size for part in others) > MAX_DENSE_ENTRIES)
 
 
-def _shared(plan: Plan, tie: hierarchy.DegenerateMode) -> bool:
+def _has_enough_effects(plan: Plan, tie: hierarchy.DegenerateMode) -> bool:
     """Whether enough effects share a variance parameter to estimate it."""
     sites = plan.structure.sites
     size = math.prod(sites[tie.name].shape)
     # a correlation of two is a table of four numbers, and one that is free
-    counts = (sites[other].domain.size(sites[other].shape) for other in tie.others)
+    counts = (sites[other].domain.size(sites[other].shape) for other in tie.tied_with)
     return tie.kind == "incidental" or all(size >= MIN_EFFECTS_PER_PARAMETER * count
                                            for count in counts)

@@ -59,15 +59,16 @@ def assign_roles(request: Request) -> Roles:
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
-    asked = {parent for name in request.targets if name in structure.deterministics
-             for parent in structure.deterministics[name].parents}
+    target_parents = {parent for name in request.targets if name in structure.deterministics
+                      for parent in structure.deterministics[name].parents}
     roles = Roles()
     for site in sites.values():
         if (site.name in request.given or site.name not in active and site.rows or site.factor
                 or site.name in barren):
             continue
         state = pattern.get(site.name)
-        has_children = site.name in asked or not active.isdisjoint(structure.children[site.name])
+        has_children = (site.name in target_parents
+                        or not active.isdisjoint(structure.children[site.name]))
         if not site.discrete:
             if _is_latent(request, site, state, has_children, roles):
                 roles.latents.append(site.name)
@@ -102,18 +103,18 @@ def _is_summed(request: Request, site: Site, state: str | None, has_children: bo
     """Whether the states of a discrete site are summed out."""
     if not site.rows:
         return True
-    asked = site.name in request.targets
+    is_target = site.name in request.targets
     clamped = site.chain and state == "seen" and not _countable(request.structure, site)
-    hidden = has_children or asked or state == "likelihood" or site.chain
+    hidden = has_children or is_target or state == "likelihood" or site.chain
     summed = clamped or state != "seen" and hidden
     if not summed or has_children:
         return summed
-    if asked and state is None and math.prod(site.cells) > 1:
+    if is_target and state is None and math.prod(site.cells) > 1:
         return False  # a vector leaf is predicted from its parents, cell by cell
     if site.states is None and not any(site.name in joint for joint in request.joints):
         return False  # a count, asked for its mean or its probabilities cell by cell
     # a leaf below a number is averaged over it
-    return not (asked and not site.chain and state != "likelihood"
+    return not (is_target and not site.chain and state != "likelihood"
                 and any(p in roles.latents for p in site.parents))
 
 

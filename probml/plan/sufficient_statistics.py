@@ -97,7 +97,7 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
     row, and so is all that an E-step finds: sums over rows are those of any rows of the same
     moments.
     """
-    ineligible = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
+    ineligible = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.sampled
                   or plan.structure.losses)
     if ineligible or plan.poolable_groups != plan.latents or any(map(plan.timed, plan.latents)):
         return ()
@@ -137,7 +137,7 @@ def by_members(plan: Plan) -> Members | None:
     affine in inputs on which their scales do not depend; all other inputs are codes. None where
     second moments are not sufficient."""
     structure, sites = plan.structure, plan.structure.sites
-    excluding = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.carried,
+    excluding = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.sampled,
                  plan.partially_observed, plan.steps, structure.chains, structure.losses)
     if (any(excluding) or not plan.groupings or plan.groupings[0].nodes
         or not are_all_observed(plan, plan.grouped)):
@@ -178,12 +178,12 @@ class Columns(NamedTuple):
 
     Attributes:
         argument: of the site. numbers: those of its elements that parameters enter, flat.
-        places: the coefficients of each of them, as places in the concatenated parameters.
+        coefficients: the coefficients of each of them, as places in the concatenated parameters.
     """
 
     argument: str
     numbers: tuple[int, ...]
-    places: tuple[tuple[int, ...], ...]
+    coefficients: tuple[tuple[int, ...], ...]
 
 
 @memo(512)
@@ -230,7 +230,7 @@ def blocks_of_hessian(plan: Plan) -> Columns | None:
     if blocks is None or not all(p in uses and uses[p].is_affine and sites[p].domain.unbounded
                                  for p in names):
         return None
-    count, size = len(blocks.numbers), len(blocks.places[0])
+    count, size = len(blocks.numbers), len(blocks.coefficients[0])
     covers_all = (program.out_avals[site.arguments.index(blocks.argument)].size == count
                   and sum(math.prod(sites[p].shape) for p in names) == count * size)
     return blocks if covers_all and 1 < count <= NUMBERS and size <= WIDEST else None

@@ -60,20 +60,13 @@ class Posterior(Protocol):
     """A posterior distribution of the sites outside rows; `plan` and `known` are those of the fit.
     Defaults are those of a distribution that can only be drawn from."""
 
-    @property
-    def varies(self) -> bool:
-        """Whether parameters differ from draw to draw; False of a point."""
-        return False
+    varies: bool = False  # whether parameters differ from draw to draw; False of a point
+    exact: bool = False  # whether every marginal is known in closed form
 
     @property
     def partly(self) -> tuple[str, ...]:
         """The parameters that vary, if the others are at one point; () if all vary, or none."""
         return ()
-
-    @property
-    def exact(self) -> bool:
-        """Whether every marginal is known in closed form."""
-        return False
 
     @property
     def table(self) -> PyTree:

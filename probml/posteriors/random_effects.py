@@ -35,7 +35,7 @@ class Conditioned(NamedTuple):
     """The distribution of effects given the rows and parameters at one point."""
 
     prior: Prior
-    found: Conditional
+    moments: Conditional
 
 
 def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Conditioned:
@@ -45,7 +45,7 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Condit
 
 def draw(cond: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
-    return _effects_at(plan, cond, integration.draw_deviation(cond.found, key))
+    return _effects_at(plan, cond, integration.draw_deviation(cond.moments, key))
 
 
 @jit(static_argnums=0)
@@ -64,7 +64,7 @@ def draw_about_linear_means(plan: Plan, centre: jax.Array, values: Mapping, know
     """
     def means(u: jax.Array) -> dict[str, jax.Array]:
         return conditional_means(plan, density.from_unbounded(plan, u, known)[0], known,
-                                 rows.total, cond.found.mode)
+                                 rows.total, cond.moments.mode)
 
     cond = conditional(plan, density.from_unbounded(plan, centre, known)[0], known, rows)
     slopes, u = jax.jacfwd(means)(centre), jax.vmap(
@@ -75,7 +75,8 @@ def draw_about_linear_means(plan: Plan, centre: jax.Array, values: Mapping, know
 
 
 def _effects_at(plan: Plan, cond: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
-    return information.effects_at(plan, cond.prior, jax.tree.map(jnp.add, cond.found.centre, noise))
+    return information.effects_at(plan, cond.prior,
+                                  jax.tree.map(jnp.add, cond.moments.centre, noise))
 
 
 @jit(seldom=ASKED)
@@ -116,7 +117,7 @@ class Effects(_Effects, Posterior):
         """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
         quadrature n even quantiles of each effect, in random order."""
         plan, key = self._plan(plan), random_key(0)
-        if self.at.found.nodes is not None:
+        if self.at.moments.nodes is not None:
             return self._all(_quantiles(plan, self.at, key, n), n), None
         n_pairs = max(n // 2, 1)
         return self._all(_draws(plan, self.at, key, n_pairs, True), 2 * n_pairs), None
@@ -133,7 +134,7 @@ class Effects(_Effects, Posterior):
             return None
         plan, moments = self._plan(plan), jax.device_get(self.moments)
         mean = placed(moments.mean[name])
-        nodes = self.at.found.nodes
+        nodes = self.at.moments.nodes
         if nodes is not None:
             prior, nodes = jax.device_get((self.at.prior, nodes))
             loc, scale = prior.loc.first[:, 0], prior.first[:, 0, 0]
@@ -159,7 +160,8 @@ class Effects(_Effects, Posterior):
         leaves = jax.tree.leaves(self[1:])
         arrays = {f"effects/{i}": leaf for i, leaf in enumerate(leaves)}
         return {"posterior": "Effects", "effects": list(self.names),
-                "others": len(self.at.prior.rest), "nodes": self.at.found.nodes is not None}, arrays
+                "others": len(self.at.prior.rest),
+                "nodes": self.at.moments.nodes is not None}, arrays
 
     @classmethod
     def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
@@ -196,22 +198,22 @@ def effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
 @jit(static_argnums=0, seldom=ONCE)
 def _effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows):
     cond = conditional(plan, params, known, rows)
-    return cond, integration.moments(plan, cond.prior, cond.found)
+    return cond, integration.moments(plan, cond.prior, cond.moments)
 
 
 @jit(static_argnums=(0, 3), seldom=ASKED)
 def _quantiles(plan: Plan, cond: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
-    members = present(cond.found.nodes).loc.shape  # of a quadrature
+    members = present(cond.moments.nodes).loc.shape  # of a quadrature
     quantiles = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
     quantiles = jax.random.permutation(key, quantiles, independent=True)
-    noise = jax.vmap(lambda q: integration.from_quantiles(cond.found, q))(quantiles)
+    noise = jax.vmap(lambda q: integration.from_quantiles(cond.moments, q))(quantiles)
     return jax.vmap(lambda noise: _effects_at(plan, cond, noise))(noise)
 
 
 @jit(static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, cond: Conditioned, key: jax.Array, n: int, pairs: bool):
     def draw_effects(key: jax.Array):
-        noise = integration.draw_deviation(cond.found, key)
+        noise = integration.draw_deviation(cond.moments, key)
         steps = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves),
                             *(_effects_at(plan, cond, step) for step in steps))

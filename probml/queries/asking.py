@@ -54,7 +54,7 @@ class Question(NamedTuple):
     known: Known
     rows: Rows
     averaged: bool  # belief.params are posterior draws, to be averaged over
-    back: Callable  # (array, site) → the user's rows and steps
+    to_user_rows: Callable  # (array, site) → the user's rows and steps
 
     def at_point(self, fit: Fitted) -> "Question":
         """The query at the point estimate, for results that cannot be averaged over draws."""
@@ -132,7 +132,8 @@ def load_query(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
                             least=min_rows or _least(plan, data.steps, DRAWS if averaging else 1),
                             roomy=True)
     belief, averaged = _belief_of_fit(fit, plan, known, plug_in)
-    return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
+    return Question(plan, belief, known, rows, averaged,
+                    functools.partial(in_user_order, data, order))
 
 
 def _least(plan: Plan, steps: int | None, draws: int) -> int:
@@ -142,8 +143,8 @@ def _least(plan: Plan, steps: int | None, draws: int) -> int:
     return 1 << min(MIN_PADDED_ROWS, max(MAX_PADDED_ENTRIES // entries, 1)).bit_length() - 1
 
 
-def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
-         site: str | tuple[str, ...] | None = None) -> np.ndarray:
+def in_user_order(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
+                  site: str | tuple[str, ...] | None = None) -> np.ndarray:
     """Results in the order of the user's rows, without padding rows; of a site along time also
     without padding steps."""
     result = load.unload(array, data.table.rows, order)
@@ -205,7 +206,7 @@ def joint_draws(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug
         belief, log, states = question.belief, None, {}
         if plan.variables or plan.latents:
             log, states = joint_states.draw(plan, belief, question.known, question.rows, key)
-        return (plan, question.back,
+        return (plan, question.to_user_rows,
                 belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
     params, table = fit._draws(groups, seed), question.belief.table
@@ -235,7 +236,7 @@ def joint_draws(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug
             return result[None]
 
         log, states = scattered(row_log), {name: scattered(value) for name, value in joint.items()}
-    return plan, question.back, belief, states, log
+    return plan, question.to_user_rows, belief, states, log
 
 
 def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
@@ -283,7 +284,7 @@ def answer(
 
     def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
         belief, known, rows, back = (question.belief, question.known, question.rows,
-                                     question.back)
+                                     question.to_user_rows)
         if view == queries.ALL and not question.averaged:
             answers = small.answer(plan, ask, belief, known, rows, data.table.rows)
             if answers is not None:

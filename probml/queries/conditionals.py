@@ -41,8 +41,8 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> di
                                question.known, question.rows)
     n_lead = 1 if site.time is None else 2  # rows, or rows and steps
     # (draws, chunks, b[, steps], states, ...) → (rows[, steps], draws × states, ...)
-    logs = np.stack([question.back(part) for part in logs], -1)
-    parts = [np.moveaxis(np.stack([question.back(part, name) for part in leaf]), 0, n_lead)
+    logs = np.stack([question.to_user_rows(part) for part in logs], -1)
+    parts = [np.moveaxis(np.stack([question.to_user_rows(part, name) for part in leaf]), 0, n_lead)
              for leaf in parts]
     probs = np.exp(logs - logs.max(1, keepdims=True))
     probs = (probs / probs.sum(1, keepdims=True)).reshape(len(logs), *(1,) * (n_lead - 1), -1, 1)

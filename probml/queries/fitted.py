@@ -128,7 +128,7 @@ class Fitted(Protocol):
     def _checked_row_site(self, name: str) -> str:
         """The name of a discrete site inside rows, checked."""
 
-    def _is_observed_or_summed(self, held: Data, name: str) -> bool:
+    def _is_observed_or_summed(self, data: Data, name: str) -> bool:
         """Whether no value of a site has to be integrated out."""
 
     def _read(self, data: DataLike) -> Data:
@@ -137,14 +137,14 @@ class Fitted(Protocol):
     def _draws(self, n: int, seed: int) -> dict[str, ArrayLike]:
         """Draws of the sites outside rows, discrete ones as codes."""
 
-    def _drawn_rows(self, held: Data, key: jax.Array, seed: int,
+    def _drawn_rows(self, data: Data, key: jax.Array, seed: int,
                     plug_in: bool) -> dict[str, np.ndarray]:
         """Drawn values of the sites of rows, discrete ones as codes."""
 
-    def _simulated(self, held: Data, key: jax.Array, seed: int,
+    def _simulated(self, data: Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
         """Rows drawn given their observed cells, with labels."""
 
-    def _deterministic_means(self, held: Data, names: list[str], plug_in: bool,
+    def _deterministic_means(self, data: Data, names: list[str], plug_in: bool,
                              given: str = "") -> dict[str, np.ndarray]:
         """The means of deterministics inside rows."""

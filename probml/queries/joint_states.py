@@ -101,8 +101,8 @@ def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Ch
     scope = tuple(parent for parent in plan.structure.sites[name].parents
                   if parent in plan.variables)
     log_max = jnp.log(probs.max(-1)).reshape(*probs.shape[: 1 + len(scope)], -1)
-    if name in chunk.seen:
-        missing = ~chunk.seen[name].reshape(count, *(1,) * len(scope), -1)
+    if name in chunk.observed:
+        missing = ~chunk.observed[name].reshape(count, *(1,) * len(scope), -1)
         log_max = jnp.where(missing, log_max, 0.0)
     (parts.rows if chunk is rows else parts.steps).append(Factor(log_max.sum(-1), scope))
     return probs, scope

@@ -204,7 +204,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = split_key(random_key(0), len(values[names[0]]))
-    redrawn = _every(structure, names, values, given, masks, keys)
+    redrawn = _entries_of_draws(structure, names, values, given, masks, keys)
     draws = {name: np.asarray(value)[None] for name, value in {**values, **redrawn}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]
     target: Any = fit
@@ -228,8 +228,8 @@ def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, give
 
 
 @jit(static_argnums=(0, 1), seldom=ASKED)
-def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
-           masks: Mapping, keys: object) -> dict:
+def _entries_of_draws(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
+                      masks: Mapping, keys: object) -> dict:
     """`_entries` for each of many draws."""
     return jax.vmap(lambda params, key: _entries(structure, names, params, given, masks, key,
                                                  False))(values, keys)

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from probml.errors import present
 from probml.numerics.compiling import ASKED, jit
-from probml.numerics.transfer import placed, placed_all
+from probml.numerics.transfer import placed, placed_all, read_only
 from probml.queries.fitted import Fitted
 from probml.structure.densities import deterministics_at, deterministics_at_each
 from probml.structure.structure import Structure
@@ -20,8 +20,7 @@ KEPT = 1000  # draws that means are computed from, of a posterior that is not a 
 
 @jit(static_argnums=0, seldom=ASKED)
 def _mean_correction(structure: Structure, draws: Mapping, fixed: Mapping,
-                     mean: Mapping) -> dict[str,
-                                                                                         jax.Array]:
+                     mean: Mapping) -> dict[str, jax.Array]:
     """First-order correction of the means over parameter draws for the Monte Carlo error of the
     draws: Jacobian × (posterior mean − mean of the draws)."""
     mean_draw = {name: value.mean(0) for name, value in draws.items()}
@@ -89,13 +88,6 @@ def by_chain(function: Callable[[dict[str, np.ndarray]], SiteValues],
 def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """As `drawn`, of draws with axes (chains, draws, ...)."""
     return by_chain(lambda flat: drawn(fit, flat), draws)
-
-
-def read_only(value: ArrayLike) -> np.ndarray:
-    """A read-only copy as a NumPy array."""
-    array = np.array(value)
-    array.flags.writeable = False
-    return array
 
 
 def _host(values: Mapping[str, jax.Array]) -> dict[str, ArrayLike]:

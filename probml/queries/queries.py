@@ -209,7 +209,7 @@ def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, 
     part, count = rows_of_site(plan, rows, _first(site))
     if view == PREDICTED:
         part = part._replace(values={n: v for n, v in part.values.items() if n != site},
-                             seen={n: v for n, v in part.seen.items() if n != site})
+                             observed={n: v for n, v in part.observed.items() if n != site})
     means = means_along(plan, belief.params, known, rows, site, view)
     if question == "probability":
         return _probability(plan, belief, known, part, site, table, count, means)
@@ -297,7 +297,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
                                       means))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
-        probs = jnp.where(rows.seen[name][..., None], hot, probs) if name in rows.seen else hot
+        probs = jnp.where(rows.observed[name][..., None], hot,
+                          probs) if name in rows.observed else hot
     return probs
 
 
@@ -385,10 +386,10 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
             size)
     observed: tuple = ()
     fixed = {**params, **known.given}
-    if name in rows.seen and site.traits.fill is not None:
+    if name in rows.observed and site.traits.fill is not None:
         x = rows.values[name]
         observed = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
-                    rows.seen[name])
+                    rows.observed[name])
 
     return jax.vmap(lambda varying, observed: over_states(
         plan, lambda env: _mean(plan, name, env, kind, observed), {**fixed, **varying}, parents

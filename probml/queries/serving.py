@@ -48,7 +48,7 @@ class Compiled:
         requests = () if site is None else (("probability" if finite else "mean", site),)
         query = asking.prepare(fit, data, [name for _, name in requests], plug_in, min_rows=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
-        self._most = ask == "predict" and finite
+        self._returns_mode = ask == "predict" and finite
         self._form = _Form(fit, data, query)
         self.names = tuple(self._form.writers)
         self._program = _compiled(
@@ -61,7 +61,7 @@ class Compiled:
         if self._ask == "log_prob":
             return float(np.asarray(log_prob)[0, 0])
         answer = np.asarray(next(iter(results.values())))[0, 0]
-        if not self._most:
+        if not self._returns_mode:
             return answer
         labels = tables.to_labels(np.atleast_1d(answer.argmax(-1)), self._labels)
         return labels if answer.ndim > 1 else labels[0]
@@ -162,8 +162,8 @@ def _in_part(data: dataset.Data) -> dataset.Data:
     """The data with a mask of observed cells for every site whose cells are single numbers, so that
     these may be missing in later steps."""
     sites = data.structure.sites
-    columns = {name: replace(column, seen=np.ones(column.values.shape, bool))
-               if column.seen is None and column.likelihood is None and not sites[name].event
+    columns = {name: replace(column, observed=np.ones(column.values.shape, bool))
+               if column.observed is None and column.likelihood is None and not sites[name].event
                else column for name, column in data.table.columns.items()}
     return data._replace(table=replace(data.table, columns=columns))
 
@@ -197,7 +197,7 @@ class _Form:
             raise DataError("compiled and filter: expected an example with one row, got "
                             f"{counted(data.table.rows, 'row')}. Pass a single row, such as "
                             f"table.iloc[[0]]")
-        if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
+        if not isinstance(rows, Resident) or any(part is not None and part.missing for part in (
                 rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': a vector of the row given to compiled() or "
                           f"filter() has some missing entries, which is not supported there. Give "
@@ -208,7 +208,7 @@ class _Form:
         self.centre = {name: np.asarray(value, float) for name, value in
                        question.known.centre.items()}
         self.writers: dict[str, tuple[bool, Callable]] = {}
-        self.given = data
+        self.example = data
         for level in (self.stacked, _steps(self.stacked)):
             if level is not None:
                 self._learn(level, level is not self.stacked)
@@ -219,7 +219,7 @@ class _Form:
             writers |= {name: functools.partial(self._write_code, name, key, place)
                         for place, name in enumerate(names)
                         if (self.plan.structure.sites[name].time is not None) == along_time}
-        writers |= {name: functools.partial(self._write_values, name, name in level.seen)
+        writers |= {name: functools.partial(self._write_values, name, name in level.observed)
                     for name in level.values}
         writers |= {name: functools.partial(self._write_likelihood, name)
                     for name in level.likelihood}
@@ -239,7 +239,7 @@ class _Form:
                             f"values, with the names {listed(self.writers)}, got {shortly(row)}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites
-            and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
+            and all(map(_is_missing, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': the row contains '{unknown}', which is not "
                             "in the example given to compiled() or filter(). Use only the names "
@@ -264,13 +264,14 @@ class _Form:
         return int(code)
 
     def _write_code(self, name: str, key: int, column: int, row: Chunk, value: ArrayLike) -> None:
-        row.codes[key][0, 0, column] = -1 if _hidden(value) else self._code(name, _to_scalar(value))
+        row.codes[key][0, 0, column] = (-1 if _is_missing(value)
+                                        else self._code(name, _to_scalar(value)))
 
     def _write_values(self, name: str, partly: bool, row: Chunk, value: ArrayLike) -> None:
         site, target = self.plan.structure.sites[name], row.values[name][0, 0]
         value = np.full(target.shape, np.nan) if value is None else value
         if site.discrete and (self.fit.names.get(name) or site.states):
-            value = [np.nan if _hidden(cell) else self._code(name, cell)
+            value = [np.nan if _is_missing(cell) else self._code(name, cell)
                      for cell in np.ravel(np.asarray(value, object))]
         numbers = _cells(name, "values", value, target)
         observed = ~np.isnan(numbers)
@@ -283,7 +284,7 @@ class _Form:
             numbers = numbers - self.centre[name].reshape(target.shape)
         row.values[name][0, 0] = np.where(observed, numbers, 0)
         if partly:
-            row.seen[name][0, 0] = observed
+            row.observed[name][0, 0] = observed
 
     def _write_likelihood(self, name: str, row: Chunk, value: ArrayLike) -> None:
         if value is None:
@@ -346,7 +347,7 @@ def _steps(chunk: Chunk) -> Chunk | None:
     return None if chunk.steps is None else chunk.steps.rows
 
 
-def _hidden(value: object) -> bool:
+def _is_missing(value: object) -> bool:
     value = _to_scalar(value)
     return value is None or isinstance(value, float | np.floating) and value != value
 

@@ -51,8 +51,8 @@ class _Fill(Messenger):
 
     def __init__(self, fixed: Mapping, seen: Mapping, key: jax.Array, sites: Mapping):
         super().__init__()
-        self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
-                                                                                   sites, {}, {})
+        self.fixed, self.observed, self.key = fixed, seen, key
+        self.sites, self.values, self.computed = sites, {}, {}
         self.log: ArrayLike = 0.0  # sum of the log factors inside rows
 
     def process_message(self, msg: dict) -> None:
@@ -80,8 +80,8 @@ class _Fill(Messenger):
                     f"has no sampler for its distribution. Give '{name}' in the data, or use "
                     f"another distribution"
                 ) from error
-            if name in self.seen:
-                data, mask = self.seen[name]
+            if name in self.observed:
+                data, mask = self.observed[name]
                 value = _completed(msg["fn"], value, data, mask)
         self.values[name] = value
         msg["value"] = self.sites[name].valued(value)
@@ -244,8 +244,8 @@ def without_masked(data: dataset.Data, values: SiteValues) -> dataset.Data:
                                 data.table.rows, data.steps)
     columns = dict(data.table.columns)
     for name in names:
-        seen, mask = columns[name].seen, np.asarray(is_counted[name])
-        columns[name] = replace(columns[name], seen=mask if seen is None else seen & mask)
+        seen, mask = columns[name].observed, np.asarray(is_counted[name])
+        columns[name] = replace(columns[name], observed=mask if seen is None else seen & mask)
     return data._replace(table=replace(data.table, columns=columns))
 
 
@@ -278,10 +278,10 @@ MAX_DRAWN_NUMBERS = 2**26  # numbers in the draws of all rows, at most
 def names_of(fit: Fitted) -> tuple[str, ...]:
     """The sites inside rows that are integrated out or sampled by MCMC, and the deterministics
     inside rows; () where there are no such sites, or the fit has not retained its data."""
-    if fit.data is None or fit.model.whole or fit.learnt is not None:
+    if fit.data is None or fit.model.is_joint or fit.learnt is not None:
         return ()
     plan = fit.data.carrying(fit.belief.rows(1, 0)).plan()
-    latents = [name for name in fit.structure.sites if name in (*plan.hidden, *plan.carried)]
+    latents = [name for name in fit.structure.sites if name in (*plan.hidden, *plan.sampled)]
     rows = [site.name for site in fit.structure.deterministics.values() if site.rows]
     return (*latents, *rows) if latents else ()
 
@@ -322,7 +322,7 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     drawn: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
         states = jax.device_get(_drawn(plan, {**draws, **loaded}, known, rows, keys))
-        drawn = {name: np.stack([asking.back(data, order, draw, name) for draw in value])
+        drawn = {name: np.stack([asking.in_user_order(data, order, draw, name) for draw in value])
                  for name, value in states.items()}
     values = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(data.steps)) if name in plan.variables else value
@@ -332,7 +332,8 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     result = {name: values[name] for name in names if name in values}
     if computed:
-        columns = {name: (c.values, c.seen) for name, c in present(fit.data).table.columns.items()
+        columns = {name: (c.values, c.observed) for name,
+                   c in present(fit.data).table.columns.items()
                    if name not in values and c.likelihood is None}
         derived = _computed(data.structure, computed, dict(draws), known.given, values, columns,
                             data.table.inputs, keys, data.table.rows, data.steps)

@@ -88,7 +88,7 @@ def _answers(plan: Plan, groups: Iterable[host.Rows], scope_of: dict,
     for group in groups:
         for question, values in _summed(plan, group, scope_of).items():
             result = results.setdefault(question, np.zeros((count, *values.shape[1:])))
-            result[group.places] = values
+            result[group.indices] = values
     dtype, sites = jnp.result_type(float), plan.structure.sites
     log_prob = results.pop(None, np.zeros(count)).astype(dtype)
     return log_prob, {question: table.astype(dtype).reshape(
@@ -114,7 +114,7 @@ def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[st
         evidence.update(plan.scope(name) if name not in plan.variables else ())
     for name in plan.variables:
         if name in chunk.values:
-            seen = chunk.seen.get(name)
+            seen = chunk.observed.get(name)
             evidence.update([name] if seen is None or np.asarray(seen)[:count].any() else [])
     for states, names in plan.partly.items():
         observed = np.asarray((np.asarray(chunk.codes[states])[:count] >= 0).any(0))
@@ -148,7 +148,7 @@ def _summed(plan: Plan, group: host.Rows, scope_of: dict) -> dict:
     singles = [scope[0] for scope in scope_of.values() if len(scope) == 1
                and scope[0] not in group.states]
     log_prob, marginals = host.marginals(group.factors, host.order_of(group.factors), singles)
-    count, sizes = len(group.places), {n: v.states for n, v in plan.variables.items()}
+    count, sizes = len(group.indices), {n: v.states for n, v in plan.variables.items()}
     results: dict = {None: log_prob}
     for question, scope in scope_of.items():
         keep = tuple(name for name in scope if name not in group.states)

@@ -35,7 +35,7 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
     of the parameters: name of a step, and of all → (n, ...)."""
     if not _integrates_steps(fit):
         return {}
-    steps = _at(fit, "path", draws, split_key(random_key(seed), n))
+    steps = _evaluate_at(fit, "path", draws, split_key(random_key(seed), n))
     return steps | _single(fit, steps, 1)
 
 
@@ -54,7 +54,7 @@ def steps_at(fit: Fitted, values: SiteValues, seed: int,
     if not _integrates_steps(fit):
         return {}
     point = {name: np.asarray(values[name])[None] for name in fit.point}
-    steps = {title: mean for title, (mean, _) in _at(fit, "moments", point).items()
+    steps = {title: mean for title, (mean, _) in _evaluate_at(fit, "moments", point).items()
              } if plug_in else draw_steps(fit, point, 1, seed)
     own = _single(fit, steps, 1) | {name: steps[name] for name in fit.model.generative.steps.scans}
     return {name: value[0] for name, value in own.items()}
@@ -62,7 +62,7 @@ def steps_at(fit: Fitted, values: SiteValues, seed: int,
 
 def names_of_loops(fit: Fitted) -> tuple[str, ...]:
     """The names of the joint sites of loops, whose steps tables show one by one."""
-    groups = fit.model.generative.steps.groups if fit.model.whole else {}
+    groups = fit.model.generative.steps.groups if fit.model.is_joint else {}
     return tuple(title for title, names in groups.items() if names)
 
 
@@ -71,12 +71,12 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     if not _integrates_steps(fit):
         return {}
     values, computed = point_or_draws(fit), {}
-    means = {name: mean.mean(0) for name, (mean, _) in _at(fit, "moments", values).items()}
+    means = {name: mean.mean(0) for name, (mean, _) in _evaluate_at(fit, "moments", values).items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
         n_draws = len(next(iter(values.values())))
         keys = split_key(random_key(0), (n_draws, DRAW_PAIRS if n_draws == 1 else 1))
         computed = {name: value.mean(0)
-                    for name, value in _at(fit, "means_computed", values, keys).items()}
+                    for name, value in _evaluate_at(fit, "means_computed", values, keys).items()}
     return computed | means | _single(fit, means, 0)
 
 
@@ -89,7 +89,7 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
     if title not in steps.groups:
         return None
     mean, sd = (moment if position is None else moment[:, position]
-                for moment in _at(fit, "moments", point_or_draws(fit))[title])
+                for moment in _evaluate_at(fit, "moments", point_or_draws(fit))[title])
     if len(mean) == 1:
         return dist.Normal(mean[0], sd[0])
     mixed = dist.Normal(jnp.moveaxis(mean, 0, -1), jnp.moveaxis(sd, 0, -1))
@@ -98,7 +98,7 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
 
 def _integrates_steps(fit: Fitted) -> bool:
     """Whether the fit has its data, and its model integrates loops or scans out."""
-    return fit.data is not None and fit.model.whole and fit.model.generative.integrated
+    return fit.data is not None and fit.model.is_joint and fit.model.generative.integrated
 
 
 def _single(fit: Fitted, steps: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
@@ -107,7 +107,8 @@ def _single(fit: Fitted, steps: Mapping[str, np.ndarray], axis: int) -> dict[str
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
-def _at(fit: Fitted, method: str, values: SiteValues, *keys: jax.Array) -> dict[str, PyTree]:
+def _evaluate_at(fit: Fitted, method: str, values: SiteValues,
+                 *keys: jax.Array) -> dict[str, PyTree]:
     """What a method of SmoothedSteps says of the fitted data at each of some values of the
     parameters, name → (values, ...)."""
     return jax.tree.map(np.asarray, _smoothed(

@@ -5,7 +5,7 @@ computed by queries/queries.py, like the mean of a site.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -138,3 +138,16 @@ def deterministics_at_each(structure: Structure, draws: Mapping[str, jax.Array],
         draws: site → (draws, ...). fixed: site → one value for all draws.
     """
     return jax.vmap(lambda draw: deterministics_at(structure, {**fixed, **draw}))(draws)
+
+
+def over_grid(function: Callable[..., PyTree], env: Mapping, values: Mapping[str, jax.Array],
+              *along: PyTree, axis: int = 0) -> PyTree:
+    """function(env with each name at each of its values, *along): one leading axis per name;
+    `along` have such axes, from `axis` on."""
+
+    def at(states: tuple[jax.Array, ...], along: tuple) -> PyTree:
+        return function({**env, **dict(zip(values, states, strict=True))}, *along)
+
+    for i in reversed(range(len(values))):
+        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(values))), axis))
+    return at(tuple(values.values()), along)

@@ -213,7 +213,7 @@ def _read(programs: Programs, sites: Mapping[str, Site],
             else:
                 inputs.append(_labelled(name, aval.shape))
         for value in analyse(program, reader, inputs):
-            mixed |= value.every
+            mixed |= value.all_axes
     return reader, mixed, blocks
 
 
@@ -229,7 +229,8 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
             axes |= {Axis(p, axis, int(scale), int(offset) - shift)
                      for p, axis, shift in reading.labels if p != TABLE}
         table |= not reading.labels or any(label[0] == TABLE for label in reading.labels)
-        no_new_groups |= not affine or reading.whole or math.isfinite(lower) or math.isfinite(upper)
+        no_new_groups |= (not affine or reading.reads_all or math.isfinite(lower)
+                          or math.isfinite(upper))
         if not affine or reading.free:
             continue
         bounds = sorted([(0 - offset) / scale, (reading.last - offset) / scale])

@@ -42,7 +42,7 @@ class _Lifted:
         self.run: Callable = run
         self.function = generative.function
         self.key = ("lifted", shapes, *generative.key)
-        self.whole, self.found = generative.whole, generative.found
+        self.is_joint, self.found = generative.is_joint, generative.found
         self.arguments = tuple(name for name in generative.arguments if name not in names)
         self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
         self.__module__ = generative.__module__

@@ -107,7 +107,7 @@ class _Recorder(Messenger):
 
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
         """Substitute the values of sites inside a scan; sites without a value are sampled."""
-        if not self.model.whole:
+        if not self.model.is_joint:
             raise ModelError(f"model '{self.model.name}': {SCAN}")
         values = self.values
         msg["kwargs"]["substitute_stack"].append(
@@ -127,7 +127,7 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: an input has the same name, '{name}'. Rename one of the "
                              f"two")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
-            if self.model.whole:
+            if self.model.is_joint:
                 # without the mask it is a proper draw also where nothing depends on it
                 hidden = self.messages[f"{name}_unobserved"]
                 hidden["fn"] = hidden["fn"].base_dist

@@ -58,7 +58,7 @@ class Site:
     low: int = 0  # smallest value; this package uses codes, value − low
     # a count out of a total: predicted by its mean, not by its most probable value
     count: bool = False
-    seen: int | None = None  # number of observed values of a factor with obs
+    n_observed: int | None = None  # number of observed values of a factor with obs
     # the axis of `cells` that is the time axis; such a site is traced for one step
     time: int | None = None
 

@@ -109,7 +109,7 @@ def site_of(model: Bound, name: str, msg: dict,
         labels=None if infer.get("labels") is None else tuple(infer["labels"]),
         measure=infer.get("measured"),
         chain=isinstance(base, Chain),
-        seen=None if msg.get(OBSERVED) is None else np.size(msg[OBSERVED]) or None,
+        n_observed=None if msg.get(OBSERVED) is None else np.size(msg[OBSERVED]) or None,
     )
     return site, arguments
 

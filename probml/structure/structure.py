@@ -309,7 +309,7 @@ class Structure:
         Raises:
             Refusal: it has none.
         """
-        if self.model.whole:
+        if self.model.is_joint:
             raise Refusal(
                 f"{verb} gives a result for each row, but model '{self.model.name}' has no plate "
                 f"of independent rows (explain(data) gives the reason). {MARK_ROWS}. Without "

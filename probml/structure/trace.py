@@ -131,7 +131,7 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     sites, programs = _connect_sites(traced, parsed, computed)
     computed = {name: sites.pop(name) for name in computed}
     _check_parents(model, sites)
-    if not model.whole:
+    if not model.is_joint:
         check_rows(model, parsed, inputs, traced.closed)
     if declared:
         check_steps(model, sites, computed, specs, traced.closed)

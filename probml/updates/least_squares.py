@@ -63,7 +63,7 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
 
     def of(name: str, chunk: Chunk):
         fixed = {**params, **known.given}
-        masks = chunk.seen.get(name, jnp.ones(chunk.values[name].shape, bool))
+        masks = chunk.observed.get(name, jnp.ones(chunk.values[name].shape, bool))
 
         def residuals_and_slopes(varying: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array,
                                  weight: jax.Array):

@@ -41,12 +41,12 @@ def test_a_mean_is_spread_as_the_posterior_predictive_is():
     fit = level().fit({"y": NORMAL}, probml.Exact())
     found, by = told(fit, {"y": NORMAL})
     mean, expected = by["y", "mean"], stats.norm(NORMAL.mean(), np.sqrt(2 / N))
-    np.testing.assert_allclose([mean.low, mean.middle, mean.high],
+    np.testing.assert_allclose([mean.low, mean.median, mean.high],
                                expected.ppf([0.025, 0.5, 0.975]), atol=0.09)
-    assert 0.4 < mean.above < 0.6 and not found.point
+    assert 0.4 < mean.p_value < 0.6 and not found.point
     assert not any(each.missed for each in found.statistics)
     bins, = found.bins
-    assert bins.seen.sum() == N and (bins.low <= bins.middle).all()
+    assert bins.observed.sum() == N and (bins.low <= bins.median).all()
 
 
 def test_of_a_point_tables_are_made_at_it():
@@ -60,7 +60,7 @@ def test_what_a_model_does_not_make_is_missed():
     y = np.append(NORMAL[:-1], 30.0)
     found, by = told(level().fit({"y": y}, probml.Exact()), {"y": y})
     assert by["y", "maximum"].missed and by["y", "sd"].missed and not by["y", "mean"].missed
-    assert by["y", "maximum"].above == 0.0
+    assert by["y", "maximum"].p_value == 0.0
 
 
 def test_states_are_told_by_shares_and_cells_by_their_index_unseen_ones_left_out():
@@ -69,8 +69,8 @@ def test_states_are_told_by_shares_and_cells_by_their_index_unseen_ones_left_out
     count[0, 1] = np.nan
     data = {"kind": kind, "count": count}
     found, by = told(kinds().fit(data), data)
-    assert by["kind", "share of b"].seen == pytest.approx(3 / 5)
-    assert by["count[1]", "mean"].seen == pytest.approx(np.nanmean(count[:, 1]))
+    assert by["kind", "share of b"].observed == pytest.approx(3 / 5)
+    assert by["count[1]", "mean"].observed == pytest.approx(np.nanmean(count[:, 1]))
     assert {each.name for each in found.bins} == {"count[0]", "count[1]"}
 
 
@@ -97,6 +97,6 @@ def test_cells_that_a_mask_leaves_out_are_in_no_statistic():
         name: np.where(left.get(name, each), value, 99) for name, value in held.items()}
     found, by = told(partly_counted().fit(data, probml.MAP()), data)
     assert not any(one.missed for one in found.statistics)
-    assert by["y", "mean"].seen == pytest.approx(held["y"][ok].mean(), abs=1e-5)
-    assert by["s[1]", "maximum"].seen == held["s"][ok, 1].max()
-    assert by["t[2]", "minimum"].seen == pytest.approx(held["t"][each[:, 2], 2].min())
+    assert by["y", "mean"].observed == pytest.approx(held["y"][ok].mean(), abs=1e-5)
+    assert by["s[1]", "maximum"].observed == held["s"][ok, 1].max()
+    assert by["t[2]", "minimum"].observed == pytest.approx(held["t"][each[:, 2], 2].min())

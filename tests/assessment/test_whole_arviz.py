@@ -32,7 +32,7 @@ def layered(y, x):
 @pytest.mark.filterwarnings("ignore:Estimated shape")  # of so few draws
 def test_elements_of_what_is_observed_have_plates_and_likelihoods():
     fit = probml.model(layered)().fit({"y": Y, "x": X}, probml.Laplace())
-    assert fit.model.whole
+    assert fit.model.is_joint
     out = fit.to_arviz()
     assert out.posterior["a"].dims == ("chain", "draw", "judge")
     assert out.observed_data["y"].dims == ("item", "judge")

@@ -169,10 +169,10 @@ def test_labels_of_parts_are_those_of_the_whole():
 def test_codes_of_a_fit_are_those_of_its_labels():
     found = naming.coded("'g'", Raw(np.array([0, -1, 1]), ("x", "b")), ("a", "b"), base=1)
     assert found.codes.tolist() == [1, 1, 2]
-    assert found.strange.tolist() == [True, False, False]
-    assert found.hidden.tolist() == [False, True, False]
+    assert found.is_unknown.tolist() == [True, False, False]
+    assert found.is_missing.tolist() == [False, True, False]
     numbers = naming.coded("'g'", Raw(np.array([30.0, np.nan, 10.0])), (10, 20, 30))
-    assert numbers.codes.tolist() == [2, 0, 0] and numbers.hidden.tolist() == [False, True, False]
+    assert numbers.codes.tolist() == [2, 0, 0] and numbers.is_missing.tolist() == [False, True, False]
     with pytest.raises(DataError, match="not a code"):
         naming.coded("'g'", Raw(np.array([0])), ("a", "b"))
 

@@ -48,7 +48,7 @@ def test_profiles_of_parts_add_up_to_that_of_the_whole(seed):
     assert held.pattern == whole.pattern and held.labels == whole.labels
     for name, column in whole.table.columns.items():
         own = held.table.columns[name]
-        assert (own.seen is None) == (column.seen is None)
+        assert (own.observed is None) == (column.observed is None)
         np.testing.assert_array_equal(own.values_or_nan, column.values_or_nan)
         np.testing.assert_allclose(own.values, column.values, rtol=1e-12)
     own = profile_of(whole).moments["x"]

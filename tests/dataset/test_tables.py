@@ -64,7 +64,7 @@ def test_reading_tables_stands_on_numpy_alone():
 def test_a_complete_float_array_is_not_copied():
     x = np.zeros((4, 2))
     got = column({"x": x}, XV)
-    assert got.values is x and got.seen is None and got.likelihood is None
+    assert got.values is x and got.observed is None and got.likelihood is None
 
 
 def test_float32_stays_float32_and_other_numbers_become_float64():
@@ -80,7 +80,7 @@ def test_unseen_real_cells_hold_the_mean_of_their_column():
     nan = np.nan
     x = np.array([[1.0, nan, 4.0], [3.0, nan, nan]])
     got = column({"x": x}, real("x", (3,)))
-    np.testing.assert_array_equal(got.seen, ~np.isnan(x))
+    np.testing.assert_array_equal(got.observed, ~np.isnan(x))
     np.testing.assert_allclose(got.values, [[1.0, 8 / 3, 4.0], [3.0, 8 / 3, 4.0]])
     assert np.isnan(x).sum() == 3, "the user's array is left alone"
 
@@ -105,7 +105,7 @@ def test_unseen_real_cells_hold_the_mean_of_their_column():
                          ids=["real", "finite", "count"])
 def test_every_way_to_write_an_unseen_cell(given, site):
     got = column({"x": given}, site)
-    assert got.seen.tolist() == [True, False, True]
+    assert got.observed.tolist() == [True, False, True]
     assert got.values[[0, 2]].tolist() == [1, 3]
     assert got.values[1] == (0 if site.discrete else 2)
     assert got.values.dtype in ([np.int32] if site.discrete else [np.float64, np.float32])
@@ -113,7 +113,7 @@ def test_every_way_to_write_an_unseen_cell(given, site):
 
 def test_jax_arrays_are_taken_bfloat16_too():
     jnp = pytest.importorskip("jax.numpy")
-    assert column({"x": jnp.array([1.0, jnp.nan])}, X).seen.tolist() == [True, False]
+    assert column({"x": jnp.array([1.0, jnp.nan])}, X).observed.tolist() == [True, False]
     assert column({"x": jnp.array([1.0, 2.0], jnp.bfloat16)}, X).values.tolist() == [1.0, 2.0]
 
 
@@ -133,7 +133,7 @@ def test_pyarrow_columns_and_tables_are_taken():
         assert got.labels == {"z": ("dry", "wet"), "w": ("wet", "dry")}
         assert (got.columns["z"].values.tolist() == [1, 0, 0]
                 and got.columns["w"].values.tolist() == [0, 0, 1])
-        assert got.columns["b"].values.tolist() == [1, 0, 0] and got.columns["b"].seen.tolist() == [
+        assert got.columns["b"].values.tolist() == [1, 0, 0] and got.columns["b"].observed.tolist() == [
             True, False, True
         ]
 
@@ -143,7 +143,7 @@ def test_a_dataframe_keeps_its_index_and_a_dataframe_value_is_a_matrix():
     got = take(frame, X, Z)
     assert list(got.index) == ["p", "q"] and got.rows == 2
     matrix = pd.DataFrame({"a": [1.0, np.nan], "b": [3, 4]})
-    assert column({"x": matrix}, XV).seen.tolist() == [[True, True], [False, True]]
+    assert column({"x": matrix}, XV).observed.tolist() == [[True, True], [False, True]]
 
 
 def test_a_dataframe_of_categoricals_keeps_the_category_order_of_its_first_column():
@@ -152,7 +152,7 @@ def test_a_dataframe_of_categoricals_keeps_the_category_order_of_its_first_colum
     got = take({"z": pd.DataFrame({"a": a, "b": b})}, states(k=2, cells=(2,)))
     assert got.labels == {"z": ("lo", "hi")}
     assert (got.columns["z"].values.tolist() == [[0, 1], [1, 0]]
-            and got.columns["z"].seen.tolist() == [[True, True], [True, False]])
+            and got.columns["z"].observed.tolist() == [[True, True], [True, False]])
 
 
 def test_text_of_several_cells_has_one_set_of_labels():
@@ -195,7 +195,7 @@ def test_no_data_takes_its_rows_from_the_argument_or_refuses():
 def test_a_float_matrix_over_the_states_is_likelihood_evidence():
     w = np.array([[0.2, 0.8, 0.0], [np.nan] * 3, [1.0, 0.0, 0.0]])
     got = column({"z": w}, Z)
-    assert got.seen.tolist() == [False] * 3 and got.values.tolist() == [0] * 3
+    assert got.observed.tolist() == [False] * 3 and got.values.tolist() == [0] * 3
     np.testing.assert_array_equal(got.likelihood, [[0.2, 0.8, 0.0], [1, 1, 1], [1, 0, 0]])
     assert take({"z": w[1:2]}, Z).columns == {}
     assert column({"z": w}, Z, labels={"z": ("a", "b", "c")}).likelihood is not None
@@ -246,8 +246,8 @@ def test_labels_are_in_categorical_order_else_sorted():
         assert got.labels["z"] == ("high", "low", "mid") and got.columns["z"].values.tolist() == [
             2, 1, 0, 0
         ]
-        assert got.columns["z"].seen.tolist() == [True, True, False, True]
-    assert take({"z": np.array(["b", "a"])}, states(k=2)).columns["z"].seen is None
+        assert got.columns["z"].observed.tolist() == [True, True, False, True]
+    assert take({"z": np.array(["b", "a"])}, states(k=2)).columns["z"].observed is None
 
 
 def test_labels_make_the_round_trip():
@@ -280,7 +280,7 @@ def test_a_categorical_of_numbers_has_numbers_for_labels():
     got = take({"z": pd.Categorical([5, 3, 5])}, states(k=2))
     assert got.labels["z"] == (3, 5) and got.columns["z"].values.tolist() == [1, 0, 1]
     later = take({"z": [3.0, np.nan, 5.0]}, states(k=2), labels=got.labels).columns["z"]
-    assert later.values.tolist() == [0, 0, 1] and later.seen.tolist() == [True, False, True]
+    assert later.values.tolist() == [0, 0, 1] and later.observed.tolist() == [True, False, True]
     refuses(["'z'", "got 4 in row 0", "3, 5"], {"z": [4]}, states(k=2), labels=got.labels)
 
 
@@ -370,8 +370,8 @@ def test_infinite_cells_are_named():
 
 def test_large_finite_numbers_are_not_infinite():
     got = column({"x": np.array([1.7e308, 1.7e308, np.nan])}, X)
-    assert got.seen.tolist() == [True, True, False] and np.isfinite(got.values).all()
-    assert column({"x": np.array([1.7e308, 1.7e308])}, X).seen is None
+    assert got.observed.tolist() == [True, True, False] and np.isfinite(got.values).all()
+    assert column({"x": np.array([1.7e308, 1.7e308])}, X).observed is None
 
 
 def test_codes_outside_the_states_are_refused():
@@ -399,7 +399,7 @@ def test_text_in_a_continuous_site_is_refused():
 def test_values_outside_the_support_are_refused():
     positive = real("x", support="positive", valid=lambda v: v > 0)
     refuses(["'x' must be positive, got -1.0 in row 3"], {"x": [1.0, 1.0, np.nan, -1.0]}, positive)
-    assert column({"x": [1.0, None]}, positive).seen.tolist() == [True, False]
+    assert column({"x": [1.0, None]}, positive).observed.tolist() == [True, False]
     even = Expected("n", True, None, (2,), support="even", valid=lambda v: v % 2 == 0)
     refuses(["'n' must be even, got 3 in row 0, cell 1"], {"n": [[2, 3]]}, even)
 
@@ -408,8 +408,8 @@ def test_values_outside_the_support_are_refused():
                                     lambda v: np.isclose(v.sum(-1, keepdims=True), 1)])
 def test_an_event_is_judged_whole_and_only_where_seen_whole(answer):
     simplex = real("x", (2,), support="on the simplex", valid=answer, event=1)
-    assert column({"x": [[0.5, 0.5], [0.9, None]]}, simplex).seen.tolist() == [[True, True],
-                                                                               [True, False]]
+    assert column({"x": [[0.5, 0.5], [0.9, None]]}, simplex).observed.tolist() == [[True, True],
+                                                                                   [True, False]]
     refuses(["'x' must be on the simplex, got [0.5, 0.6] in row 1"],
             {"x": [[0.5, 0.5], [0.5, 0.6]]}, simplex)
 
@@ -425,8 +425,8 @@ def test_unsupported_kinds_are_refused():
 def test_ragged_rows_are_refused_and_rows_of_equal_length_are_not():
     refuses(["'x'", "not a rectangular array", "different lengths"], {"x": [[1.0, 2.0], [1.0]]}, XV)
     refuses(["'x'", "not a rectangular array"], {"x": pd.Series([[1.0, 2.0], [1.0]])}, XV)
-    assert column({"x": pd.Series([[1.0, 2.0], [1.0, None]])}, XV).seen.tolist() == [[True, True],
-                                                                                     [True, False]]
+    assert column({"x": pd.Series([[1.0, 2.0], [1.0, None]])}, XV).observed.tolist() == [[True, True],
+                                                                                         [True, False]]
 
 
 def test_data_that_is_no_mapping_is_refused_with_what_to_pass():

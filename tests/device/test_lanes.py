@@ -24,7 +24,7 @@ def test_every_step_lies_at_its_place_and_padding_repeats_the_first(n, chunks, s
     shift, seen = random.normal(size=rest), random.random(array.shape) < 0.8
     lanes = object.__new__(Lanes)
     lanes.__dict__ |= dict(data=SimpleNamespace(steps=steps), index=None, shape=(chunks, size),
-                           length=length, blocks=blocks, place=np.asarray)
+                           length=length, blocks=blocks, to_device=np.asarray)
     found = lanes.ship(array, time, float, shift, seen if holed else None)
     left = np.moveaxis(array, 1 + time, 1) - shift
     left = np.where(np.moveaxis(seen, 1 + time, 1), left, 0.0) if holed else left

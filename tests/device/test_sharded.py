@@ -59,7 +59,7 @@ def side_by_side(rows, powers):
 
 def test_runs_side_by_side_find_what_they_find_where_rows_are_held_once():
     powers, rows = np.array([1.0, 2.0, 3.0]), replicate_rows(HELD, mesh_of(jax.devices()[:1]))
-    assert rows.lanes == 1 and not rows.joint and distribute_rows(HELD, mesh_of(jax.devices()[:1])).joint
+    assert rows.parallel_copies == 1 and not rows.joint and distribute_rows(HELD, mesh_of(jax.devices()[:1])).joint
     for some in (powers, powers[:1]):
         np.testing.assert_allclose(side_by_side(rows, some), side_by_side(HELD, some), rtol=1e-6)
 

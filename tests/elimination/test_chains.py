@@ -217,7 +217,7 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
         ) for a in (initial[None, :, None], transition[None, None, :, :, None])), None, None)
         held = held._replace(emission=jnp.asarray(emission, precision)[:, None, :, None])
         value, slope = jax.jit(jax.value_and_grad(
-            lambda c: chains.evidence(c, ScanLayout(wide=True)).sum()))(held)
+            lambda c: chains.evidence(c, ScanLayout(in_logs=True)).sum()))(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
         assert tuple(np.asarray(jax.jit(chain_best.maximise)(held)[1])[:, 0, 0]) == want[3]

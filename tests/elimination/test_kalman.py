@@ -14,7 +14,7 @@ from probml.elimination.kalman import filter as kalman
 
 T, D, M, SEEN = 12, 3, 2, 2
 BLOCKS = 4
-TIMED = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
+TIMED = ("transition", "offset", "noise", "value", "slope", "variance", "observed", "alive")
 # as engines call them: in one program each
 evidence, smoothed = jax.jit(kalman_evidence.evidence), jax.jit(kalman_evidence.smoothed)
 
@@ -69,7 +69,7 @@ def joint(found, lane):
             step[at[t], at[t - 1]] = np.eye(D)
     total = np.linalg.inv(np.eye(n) - step)
     mean, cov = total @ base, total @ own @ total.T
-    s = np.asarray(found.seen[..., lane]).ravel()
+    s = np.asarray(found.observed[..., lane]).ravel()
     look, r = look[s], np.diag(np.asarray(found.variance[..., lane]).ravel()[s])
     gap = (np.asarray(found.value[..., lane]).ravel()[s] - look @ mean)
     part = look @ cov @ look.T + r
@@ -131,7 +131,7 @@ def test_a_number_seen_without_noise_is_known_from_there_on():
                                 noise=np.zeros((T, D, D, M)), offset=np.zeros((T, D, M)))
     slope, seen = np.zeros((T, SEEN, D, M)), np.zeros((T, SEEN, M), bool)
     slope[:, 0, 0], seen[2:4, 0] = 1.0, True
-    told = dataclasses.replace(still, slope=slope, seen=seen, variance=np.zeros((T, SEEN, M)),
+    told = dataclasses.replace(still, slope=slope, observed=seen, variance=np.zeros((T, SEEN, M)),
                                value=np.full((T, SEEN, M), 1.5))
     want = stats.norm(own.mean[0], np.sqrt(own.covariance[0, 0])).logpdf(1.5)
     np.testing.assert_allclose(evidence(told), want, atol=1e-10)

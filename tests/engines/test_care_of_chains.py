@@ -148,10 +148,10 @@ def test_a_chain_that_never_moves_is_said():
     stats = {"diverging": np.zeros((4, 400), bool), "steps": np.full((4, 400), 7),
              "log_density": RANDOM.normal(size=(4, 400)), "energy": RANDOM.normal(size=(4, 400))}
     good = diagnose_chains({"v": z}, z, stats, 0.8, 10)
-    assert good.findings == [] and not good.steep and not good.short
+    assert good.findings == [] and not good.needs_smaller_steps and not good.needs_more_draws
     z[:, :, 1] = 1e-9  # all of them, so that they agree
     still = diagnose_chains({"v": z}, z, stats, 0.8, 10)
-    assert "proposal of chain 1, 2, 3, 4 was rejected" in still.findings[0].problem and still.steep and still.short
+    assert "proposal of chain 1, 2, 3, 4 was rejected" in still.findings[0].problem and still.needs_smaller_steps and still.needs_more_draws
 
 
 def test_a_mode_that_a_chain_leaves_before_the_second_run_is_not_forgotten():

@@ -183,9 +183,9 @@ def test_the_search_finds_the_highest_of_several_hills_and_keeps_to_its_box():
     box = np.array([-10.0, -10.0]), np.array([10.0, 10.0])
     found = search(hills, *box, 4, 32, 200, random)
     np.testing.assert_allclose(found.point, [5.0, -4.0], atol=1e-4)
-    assert found.arrived and found.first == 0 and found.value == pytest.approx(1.0)
+    assert found.converged and found.first == 0 and found.value == pytest.approx(1.0)
     held = search(hills, box[0], np.array([4.0, 10.0]), 4, 32, 200, random)
-    assert held.arrived and held.point[0] == 4.0 and held.ends[0, 1] == pytest.approx(held.value)
+    assert held.converged and held.point[0] == 4.0 and held.edge_values[0, 1] == pytest.approx(held.value)
     assert search(lambda u: np.full(len(u), -np.inf), *box, 4, 8, 10, random) is None
 
 

@@ -47,7 +47,7 @@ def softmax():
 
 
 def test_the_numbers_of_a_softmax_have_coefficients_of_their_own_and_sums_of_them_do_not():
-    places = np.array(blocks_of_hessian(plan_of(softmax(), {"x": X, "y": Y})).places)
+    places = np.array(blocks_of_hessian(plan_of(softmax(), {"x": X, "y": Y})).coefficients)
     assert (places == np.arange(K * D + K).reshape(D + 1, K).T).all()  # intercepts stand last
     assert blocks_of_hessian(plan_of(mixed(k=K), {"x": X, "y": Y})) is None
     counts = {"x": X, "y": RANDOM.poisson(1.0, (N, K))}
@@ -61,7 +61,7 @@ def test_blocks_are_those_of_the_hessian():
     rows, known = load(held, plan, np.arange(N) % 3.0)
     point = {"beta": jnp.asarray(RANDOM.normal(size=(4, K))), "intercept": jnp.zeros(K)}
     c, back = ravel_pytree(point)
-    places = np.array(blocks_of_hessian(plan).places)
+    places = np.array(blocks_of_hessian(plan).coefficients)
 
     def loss(c):
         logits = X[:, :4] @ back(c)["beta"] + back(c)["intercept"]

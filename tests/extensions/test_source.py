@@ -219,7 +219,7 @@ def test_sequences_in_parts_lie_on_the_device_as_those_in_memory():
     real = np.asarray(loaded.weights)
     assert chunk.steps.rows.weights.shape == loaded.weights.shape
     np.testing.assert_array_equal(chunk.steps.rows.weights, loaded.weights)
-    np.testing.assert_array_equal(chunk.steps.rows.seen["x"][real], loaded.seen["x"][real])
+    np.testing.assert_array_equal(chunk.steps.rows.observed["x"][real], loaded.observed["x"][real])
     np.testing.assert_allclose(chunk.steps.rows.values["x"][real], loaded.values["x"][real],
                                atol=1e-5)
 

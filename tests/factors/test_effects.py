@@ -184,7 +184,7 @@ def test_effects_eliminated_by_pairs_of_rows_have_the_joint_normal_of_all_rows(m
     plan, rows, known = loaded(table, weights)
     live = np.ones(N, bool) if weights is None else weights > 0
     group = table["group"][live]
-    assert len(rows.pairs.one) == sum(n * (n - 1) // 2 for n in np.bincount(group))
+    assert len(rows.pairs.first) == sum(n * (n - 1) // 2 for n in np.bincount(group))
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
     u = density.unbounded_by_name(plan, at, known)
     both = jax.jit(lambda u, rows: random_effect_gradients.value_and_gradient(

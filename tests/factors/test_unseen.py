@@ -394,7 +394,7 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
     for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, summed=False)):
         rows, known = load.load(held, plan, weights, keep)
         found.append(jax.jit(functools.partial(e_step.expect, plan))(params, known, rows))
-    assert rows.first.unseen["x"].tiles is None
+    assert rows.first.missing["x"].tiles is None
     tiled, plain = ((e.statistics, e.log_evidence) for e in found)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-8), tiled, plain)
 
@@ -405,4 +405,4 @@ def test_rows_that_are_picked_leave_their_tiles():
     keep = layout.tile_by_pattern(seen, False)
     found = marginal_normal.locate(seen[keep.index][:, None], False)._replace(tiles=keep.tiles)
     chunk = Chunk({}, {}, {}, {"x": found}, {}, {}, np.ones(len(keep.index)))
-    assert take_rows(chunk, np.arange(7)).unseen["x"].tiles is None
+    assert take_rows(chunk, np.arange(7)).missing["x"].tiles is None

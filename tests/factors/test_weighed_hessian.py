@@ -71,7 +71,7 @@ def test_the_hessian_of_a_gate_is_that_of_all_directions(case, double, monkeypat
         places = ((0, 2, 4), (1, 3, 5))
     with jax.enable_x64(double):
         plan, hessian = found(model, names, start)
-        assert columns(plan, "z", names).places == places
+        assert columns(plan, "z", names).coefficients == places
         ours = hessian()
         monkeypatch.setattr(objectives, "columns", lambda *_: None)
         theirs = hessian()

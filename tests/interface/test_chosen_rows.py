@@ -44,14 +44,14 @@ def writes(y):
 def test_a_plate_that_is_named_is_the_rows():
     named = probml.model(both, rows="people")()
     met = read_function(named, {"y": Y})
-    assert "the rows of the data are the plate 'people'" in met.why
+    assert "the rows of the data are the plate 'people'" in met.reason
     p = {"m": 0.2, "s": 0.8}
     assert named.log_density({"y": Y}, p) == pytest.approx(
         probml.model(both)().log_density({"y": Y}, p), rel=1e-12)
     assert met.model.at(p).log_prob({"y": Y}).shape == (6,)
     assert "'people'" in str(named.explain({"y": Y}))
     met = read_function(probml.model(rows="y")(loose)(), {"x": Y[:, 0], "y": Y[:, 1]})
-    assert "the last axis of 'y'" in met.why
+    assert "the last axis of 'y'" in met.reason
 
 
 @pytest.mark.parametrize(("function", "rows", "words"), [

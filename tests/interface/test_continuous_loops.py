@@ -94,7 +94,7 @@ def test_what_is_compiled_does_not_grow_with_the_steps_and_is_told_of():
                    for _ in equations(structure.programs[name][0]))
 
     assert size(16) == size(32)
-    assert "'h_0' … 'h_9' are read as the steps of one site, 'h'" in structure_of(volatility, Y)[0].why
+    assert "'h_0' … 'h_9' are read as the steps of one site, 'h'" in structure_of(volatility, Y)[0].reason
 
 
 # Loops that are linear and Gaussian: integrated out

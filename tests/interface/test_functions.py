@@ -172,7 +172,7 @@ def test_the_density_is_numpyros_and_it_is_said_why_there_are_no_rows(function, 
     want = log_density(function, (), arguments, params)
     np.testing.assert_allclose(model.log_density(data, params), want, rtol=1e-9, atol=1e-9)
     read, _, said, _ = read_function(model, data)
-    assert read.whole == (why is not None)
+    assert read.is_joint == (why is not None)
     assert why is None or why in said, said
     assert why is not None or "rows" in said
 
@@ -366,7 +366,7 @@ def test_a_plate_with_a_subsample_is_the_whole_plate():
     want = (B * logits - np.log1p(np.exp(logits))).sum() + stats.norm().logpdf(w).sum()
     got = probml.model(logistic)().log_density({"x": X, "y": B}, {"w": w})
     np.testing.assert_allclose(got, want, atol=1e-9)
-    assert "All elements of the plate 'data' are used" in read_function(probml.model(logistic)(), {"x": X, "y": B}).why
+    assert "All elements of the plate 'data' are used" in read_function(probml.model(logistic)(), {"x": X, "y": B}).reason
 
 
 def test_a_model_that_was_read_is_pickled_and_equal():
@@ -557,7 +557,7 @@ def test_a_param_is_found_with_the_others_and_begins_where_it_says():
     np.testing.assert_allclose([fit.params["loc"], fit.params["scale"]], [Y.mean(), Y.std()],
                                atol=1e-4)
     read = read_function(model, {"y": Y})
-    assert not read.model.whole and read.begin == {"loc": 0.3, "scale": 1.5}
+    assert not read.model.is_joint and read.initial_values == {"loc": 0.3, "scale": 1.5}
     assert fit.simulate(4)["y"].shape == (4,)
 
 
@@ -625,7 +625,7 @@ def test_a_number_of_rows_that_is_a_setting_is_theirs():
             sample("y", dist.Normal(m, 1.0), obs=y)
 
     read = read_function(probml.model(counted)(n=N), {"y": Y}).model
-    assert not read.whole
+    assert not read.is_joint
     fit = probml.model(counted)(n=N).fit({"y": Y})
     assert fit.log_prob({"y": Y[:3]}).shape == (3,)
 
@@ -668,7 +668,7 @@ def test_batches_of_a_subsampled_plate_are_the_whole_on_average():
 def test_svi_and_an_optimiser_take_the_batches_that_a_function_asks_for():
     model = probml.model(subsampled)()
     fit = model.fit({"x": X, "y": B}, probml.SVI(steps=50))
-    assert fit.by.batch_rows == 4 and "batches of 4" in read_function(model, {"x": X, "y": B}).why
+    assert fit.by.batch_rows == 4 and "batches of 4" in read_function(model, {"x": X, "y": B}).reason
     assert probml.MAP(optax.adam(0.1)).capabilities.batches
     assert not probml.MAP().capabilities.batches
     assert not probml.SVI(batch_rows=6).capabilities.batches

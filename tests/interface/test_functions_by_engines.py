@@ -114,7 +114,7 @@ def test_every_engine_answers_or_refuses_in_words(case, engine):
             np.testing.assert_allclose(np.sort(chain), want, atol=atol)
         return
     np.testing.assert_allclose(fit.params[name], want, atol=atol)
-    again = fit.simulate(seed=1) if fit.model.whole else fit.simulate(len(data["y"]), seed=1, **{
+    again = fit.simulate(seed=1) if fit.model.is_joint else fit.simulate(len(data["y"]), seed=1, **{
         key: value for key, value in data.items() if key == "x"})
     assert np.isfinite(again["obs"]).all()
 

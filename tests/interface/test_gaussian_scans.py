@@ -109,7 +109,7 @@ CASES = [(vectors, {"rho": 0.3}, RNG.normal(size=(7, 2))), (level, {"q": 0.5}, Y
 @pytest.mark.parametrize(("function", "params", "y"), CASES)
 def test_a_linear_gaussian_scan_is_integrated_out_as_the_joint_normal_has_it(function, params, y):
     met = read_function(probml.model(function)(), {"y": y})
-    assert "integrated out exactly (Kalman filter)" in met.why
+    assert "integrated out exactly (Kalman filter)" in met.reason
     got = probml.model(function)().log_density({"y": y}, params)
     np.testing.assert_allclose(got, integral(function, params, y), rtol=1e-9)
 

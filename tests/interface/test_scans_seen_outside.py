@@ -100,7 +100,7 @@ def test_where_a_path_is_looked_at_may_be_an_argument():
 
     at = np.array([0, 2, 2, 3, 4, 4, 1])
     met = read_function(probml.model(picked)(), {"y": Y, "at": at})
-    assert met.model.generative.integrated and "'at'" in met.why
+    assert met.model.generative.integrated and "'at'" in met.reason
     got = probml.model(picked)().log_density({"y": Y, "at": at}, {"q": 0.5})
     np.testing.assert_allclose(got, integral(lambda y: picked(y, at), {"q": 0.5}, Y), rtol=1e-9)
 

@@ -88,7 +88,7 @@ def test_the_posterior_of_a_summed_site_is_averaged_over_draws():
     some = [by_force({name: np.asarray(value[i]) for name, value in draws.items()})[0]
             for i in range(0, 256, 8)]
     found = fit.posterior("kind")
-    assert found.probs.shape == (7, 2) and fit.model.whole
+    assert found.probs.shape == (7, 2) and fit.model.is_joint
     np.testing.assert_allclose(found.probs, np.mean(some, 0), atol=0.1)
     with pytest.raises(ModelError, match="no site 'nobody'"):
         fit.posterior("nobody")

@@ -42,7 +42,7 @@ def test_a_school_that_is_unseen_drops_out_of_the_density():
     model = probml.model(schools)()
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "y": Y}, POINT), want)
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "obs": Y}, POINT), want)
-    assert "missing values are left out" in read_function(model, {"sigma": SIGMA, "y": Y}).why
+    assert "missing values are left out" in read_function(model, {"sigma": SIGMA, "y": Y}).reason
     fit = model.fit({"sigma": SIGMA, "y": Y}, probml.MAP(), start={"tau": 2.0})
     assert all(np.isfinite(value).all() for value in fit.params.values())
 

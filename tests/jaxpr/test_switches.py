@@ -74,7 +74,7 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
     model, at = change_point(rate, **more), {"a": jnp.asarray(3.5), "b": jnp.asarray(1.2)}
     held = read.read(model, DATA)
     made = held.plan()
-    assert [len(found.looks) for found in made.switches.values()] == ([count] if count else [])
+    assert [len(found.compared) for found in made.switches.values()] == ([count] if count else [])
     seen = {k: jnp.asarray(v) for k, v in DATA.items()}
 
     def logs_at(at, others):
@@ -134,7 +134,7 @@ def test_every_comparison_has_its_own_side_where_numbers_are_equal():
     data = {f"y{i}": np.random.default_rng(i).poisson(2.0, 9) for i in range(12)}
     model, want = compared(), np.zeros(40)
     made = read.read(model, {"t": times, **data}).plan()
-    assert len(made.ordered) == 12 and not made.others.row_globals
+    assert len(made.ordered) == 12 and not made.without_ordered.row_globals
     for k, tau in enumerate(range(1, 41)):
         for i, f in enumerate([*compare, *turned]):
             want[k] += poisson.logpmf(data[f"y{i}"], np.where(f(times, tau), 3.5, 1.2)).sum()

@@ -60,7 +60,7 @@ def test_the_density_of_rows_coordinates_integrates_to_the_evidence(kind):
         data["z"] = np.array([0.4, nan])
     problem = problem_of(probml.NUTS(integrate="none"), model_data(model, data))
     plan = problem.plan
-    assert plan.carried == ("z",) and not plan.latents
+    assert plan.sampled == ("z",) and not plan.latents
     rows, known = load.load(problem.data, plan)
     held = model_data(model, data)
     params = {name: jnp.asarray(value) for name, value in POINT.items()}
@@ -191,10 +191,10 @@ def test_numbers_that_were_integrated_out_are_drawn_given_each_draw_of_the_rest(
 ])
 def test_integrate_chooses_what_is_integrated_and_what_is_sampled(integrate, names):
     held = model_data(schools(), SCHOOLS)
-    assert problem_of(probml.NUTS(integrate=integrate), held).plan.carried == names
+    assert problem_of(probml.NUTS(integrate=integrate), held).plan.sampled == names
     held = model_data(some(kind="heavy"), {"y": np.arange(3.0)})
     plan = problem_of(probml.NUTS(integrate=integrate), held).plan
-    assert plan.carried == (() if integrate == "all" else ("z",))
+    assert plan.sampled == (() if integrate == "all" else ("z",))
     assert bool(plan.latents) == (integrate == "all")
 
 

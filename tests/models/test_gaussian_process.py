@@ -307,7 +307,7 @@ def test_a_tiny_length_leaves_no_negative_variance_of_a_row_that_is_a_point():
     with jax.enable_x64(True):
         bound = inducing_points.Bound(places, x, x[:, 0], x[:10])
         value = bound.at(places.point(params)).value
-    assert 0 < bound.left < 50 / 0.32
+    assert 0 < bound.trace_term < 50 / 0.32
     assert value < stats.norm(0, 1.16**0.5).logpdf(x[:, 0]).sum() + 1e-6
 
 

@@ -306,7 +306,7 @@ def test_moments_have_nists_digits(shared_data, name):
     assert digits(posterior.mean, reference["coefficients"]) > weights - 1
     if errors:
         assert digits(np.sqrt((posterior.spread**2).sum(1)), reference["std_errors"]) > 12
-        assert digits(np.sqrt(rest.rest / rest.rows), reference["residual_sd"]) > 10
+        assert digits(np.sqrt(rest.residual_ss / rest.rows), reference["residual_sd"]) > 10
 
 
 @pytest.mark.slow

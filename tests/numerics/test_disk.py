@@ -85,12 +85,12 @@ def test_the_files_used_longest_ago_go_first(tmp_path, monkeypatch):
 def test_the_environment_names_the_folder(monkeypatch, tmp_path):
     for said in disk.OFF:
         monkeypatch.setenv(disk.SWITCH, said)
-        assert disk.place() is None
+        assert disk.cache_folder() is None
     monkeypatch.setenv(disk.SWITCH, str(tmp_path))
-    assert disk.place().parent == tmp_path
+    assert disk.cache_folder().parent == tmp_path
     monkeypatch.setenv(disk.SWITCH, "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert disk.place().name.startswith("programs-")
+    assert disk.cache_folder().name.startswith("programs-")
 
 
 def test_a_folder_on_a_disk_that_is_only_read_is_read(tmp_path, monkeypatch):

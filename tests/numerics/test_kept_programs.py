@@ -62,7 +62,7 @@ def forget() -> None:
     shelves = list(programs._CACHES)
     assert len(shelves) > 20 and all(isinstance(shelf, programs.ProgramCache) for shelf in shelves)
     for shelf in shelves:
-        shelf._held.clear()
+        shelf._programs.clear()
 
 
 @pytest.mark.parametrize("name", JOBS)

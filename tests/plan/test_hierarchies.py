@@ -135,7 +135,7 @@ def test_explain_says_which_effects_are_integrated_out():
 
 def effects_of(model, data):
     held = read.read(model, data)
-    return {tie.name: tie.others for tie in hierarchy.degenerate_modes(held.plan(), held.table.rows)}
+    return {tie.name: tie.tied_with for tie in hierarchy.degenerate_modes(held.plan(), held.table.rows)}
 
 
 @probml.model

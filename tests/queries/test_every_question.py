@@ -163,7 +163,7 @@ def questions(model, fit, data):
     holes = {name: value if name in inputs else np.where(
         (np.arange(len(value)) % 3 == 0).reshape(-1, *(1,) * (np.ndim(value) - 1)), np.nan, value)
         for name, value in data.items()}
-    whole, site = fit.model.whole, next((name for name in rows if name in ("y", "obs")), "y")
+    whole, site = fit.model.is_joint, next((name for name in rows if name in ("y", "obs")), "y")
     outside = next(s.name for s in fit.structure.sites.values() if not s.rows)
     ask = {name: value for name, value in data.items() if name != "y"}
     folder = Path(tempfile.mkdtemp())

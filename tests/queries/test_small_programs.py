@@ -147,15 +147,15 @@ def test_what_is_observed_is_taken_out_of_the_tables_row_by_row(patterns):
     total = joint.sum(tuple(range(1, joint.ndim)))
     groups = host.condition_on_known([host.Table(*f) for f in factors], 5, patterns)
     assert (len(groups) > 1) == bool(patterns)
-    assert sorted(np.concatenate([group.places for group in groups])) == list(range(5))
+    assert sorted(np.concatenate([group.indices for group in groups])) == list(range(5))
     for group in groups:
         assert all("a" not in factor.names for factor in group.factors) or not group.states
         log, found = host.marginals(group.factors, host.order_of(group.factors), ["f"])
-        np.testing.assert_allclose(np.broadcast_to(np.exp(log), len(group.places)),
-                                   total[group.places], atol=1e-12)
+        np.testing.assert_allclose(np.broadcast_to(np.exp(log), len(group.indices)),
+                                   total[group.indices], atol=1e-12)
         expected = joint.sum((1, 2, 3, 4, 5)) / np.where(total > 0, total, 1.0)[:, None]
-        np.testing.assert_allclose(np.broadcast_to(found["f"], expected[group.places].shape),
-                                   expected[group.places], atol=1e-12)
+        np.testing.assert_allclose(np.broadcast_to(found["f"], expected[group.indices].shape),
+                                   expected[group.indices], atol=1e-12)
 
 
 def test_a_large_network_is_answered_as_by_a_program_and_compiles_nothing(monkeypatch):

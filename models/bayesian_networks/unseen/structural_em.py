@@ -84,27 +84,28 @@ class Completions:
 
     Attributes:
         cells: (d, u) int32, the complete rows in order, distinct.
-        which: (m,) of each filling, which complete row it is; the fillings of a row are neighbours.
-        owner: (m,) whose filling it is, ascending.
+        row_index: (m,) of each filling, which complete row it is; the fillings of a row are
+            neighbours.
+        source_row: (m,) whose filling it is, ascending.
         starts: (r,) where the fillings of a row begin.
         times: (r,) how often the row with unseen cells occurs.
     """
 
     cells: np.ndarray
-    which: np.ndarray
-    owner: np.ndarray
+    row_index: np.ndarray
+    source_row: np.ndarray
     starts: np.ndarray
     times: np.ndarray
 
     def expected(self, logs: np.ndarray) -> tuple[np.ndarray, float]:
         """(expected counts (u,) of the complete rows, entropy of the fillings, nats) where a
         filling is as probable as exp(logs), (u,)."""
-        ratio = logs[self.which]
-        ratio = np.exp(ratio - np.maximum.reduceat(ratio, self.starts)[self.owner])
-        probs = ratio / np.add.reduceat(ratio, self.starts)[self.owner]
-        weight = self.times[self.owner]
+        ratio = logs[self.row_index]
+        ratio = np.exp(ratio - np.maximum.reduceat(ratio, self.starts)[self.source_row])
+        probs = ratio / np.add.reduceat(ratio, self.starts)[self.source_row]
+        weight = self.times[self.source_row]
         surprise = -np.log(probs, where=probs > 0, out=np.zeros_like(probs))
-        return (np.bincount(self.which, probs * weight, self.cells.shape[1]),
+        return (np.bincount(self.row_index, probs * weight, self.cells.shape[1]),
                 float((weight * probs * surprise).sum()))
 
 
@@ -177,7 +178,7 @@ def first_graphs(variables: Variables, score: str, strength: float, rules: Rules
     available, graphs = Available(variables, score, strength), [forced]
     if method != "chow_liu":
         graphs.append(hill_climb(available, rules, 0, TABU, seed)[0])
-    if not rules.given and rules.most > 0:
+    if not rules.is_restricted and rules.max_parents > 0:
         graphs.append(tree(variables, available, rules, None)[0])
     return [graph for i, graph in enumerate(graphs) if graph not in graphs[:i]]
 
@@ -232,7 +233,7 @@ def search_neighbours(settle: "Settled", search: Search, nearby: Near, parents: 
                       trace: list[float]) -> tuple[list[int], list[float]]:
     """(parents, F of all rounds): from a graph to its neighbour of highest F, and on from there,
     until none is higher or `LOOKS` graphs were tried; those first that the counts favour."""
-    budget = LOOKS // len(settle.filled.which)
+    budget = LOOKS // len(settle.filled.row_index)
     while True:
         graphs = sorted(nearby(parents), key=scores.total, reverse=True)[:budget]
         budget -= len(graphs)
@@ -266,11 +267,11 @@ class Settled:
         weights, _ = self.filled.expected(np.zeros(self.filled.cells.shape[1]))
         complete = replace(variables, columns=tuple(self.filled.cells),
                            rows=self.filled.cells.shape[1])
-        self.even = Scores(complete, score, strength, weights)
+        self.uniform = Scores(complete, score, strength, weights)
 
     def __call__(self, parents: list[int], after: Scores | None = None) -> tuple[Scores, float]:
         """(scores at the counts that a graph comes to expect, F there)."""
-        scores, value = self.even if after is None else after, -np.inf
+        scores, value = self.uniform if after is None else after, -np.inf
         for _ in range(STEPS):
             weights, entropy = self.filled.expected(scores.slopes(parents))
             scores = scores.reweighted(weights)
@@ -299,7 +300,7 @@ class Available:
         _, first, times = np.unique(code, return_index=True, return_counts=True)
         sample = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
         rows = rows[:, first[sample]]
-        self._seen, self._times = rows >= 0, times[sample].astype(float)
+        self._observed, self._times = rows >= 0, times[sample].astype(float)
         # unseen cells count in no table: their rows weigh nothing there
         filled = replace(variables, columns=tuple(np.maximum(rows, 0)), rows=rows.shape[1])
         self._scores = Scores(filled, score, strength, self._times)
@@ -317,7 +318,7 @@ class Available:
     def _gain(self, child: int, mask: int) -> float:
         family = mask | 1 << child
         in_family = np.array([bool(family >> j & 1) for j in range(self.size)])
-        weights = np.where(self._seen[in_family].all(0), self._times, 0.0)
+        weights = np.where(self._observed[in_family].all(0), self._times, 0.0)
         if not weights.any():
             return 0.0
         with_, without = self._scores.reweighted(weights).families([child, child], [mask, 0])

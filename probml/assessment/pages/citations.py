@@ -67,7 +67,7 @@ def cite(model: Bound | FitOrEstimator, engine: Engine | str | None = None,
         engine = model.engine
     bound = model if isinstance(model, Bound) else model.model
     name = engine if isinstance(engine, str) else type(engine).__name__
-    references = [*_own(bound), *_needed(_structure(model, bound)),
+    references = [*_docstring_sources(bound), *_needed(_structure(model, bound)),
                   *ENGINES.get(name.partition("(")[0], getattr(engine, "sources", ())), *SOFTWARE]
     references = list(dict.fromkeys(references))
     if show is True:
@@ -82,7 +82,7 @@ def _structure(model: Bound | FitOrEstimator, bound: Bound) -> Structure | None:
         return None
 
 
-def _own(model: Bound) -> list[str]:
+def _docstring_sources(model: Bound) -> list[str]:
     """What the docstrings of a model's function and of its module give as their sources."""
     function = model.generative
     module = sys.modules.get(function.__module__)

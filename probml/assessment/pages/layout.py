@@ -94,9 +94,9 @@ def _crossings(rows: Sequence[Sequence[Hashable]],
                below: Mapping[Hashable, Sequence[Hashable]]) -> int:
     count: int = 0
     for row, next_row in zip(rows, rows[1:], strict=False):
-        place, passed = {p: i for i, p in enumerate(next_row)}, list[int]()
+        rank, passed = {p: i for i, p in enumerate(next_row)}, list[int]()
         for p in row:
-            ends = [place[q] for q in below[p]]
+            ends = [rank[q] for q in below[p]]
             count += sum(len(passed) - bisect.bisect_right(passed, end) for end in ends)
             for end in ends:
                 bisect.insort(passed, end)

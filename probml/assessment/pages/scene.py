@@ -68,7 +68,7 @@ class Text(NamedTuple):
     """A line of text about a point: to its right ("start"), about it ("middle"), or to its left.
 
     Args:
-        size: in dots, of which 96 are an inch. inside: it stands in a box.
+        size: in dots, of which 96 are an inch. in_box: it stands in a box.
     """
 
     text: str
@@ -76,7 +76,7 @@ class Text(NamedTuple):
     y: float
     size: float
     anchor: str
-    inside: bool = False
+    in_box: bool = False
 
 
 class Scene(NamedTuple):
@@ -271,6 +271,6 @@ def drawn(scene: Scene, ax: "Axes | None" = None) -> "Axes":
     for text in scene.texts:
         ax.text(text.x, text.y, text.text, va="center", fontsize=POINTS / 96 * text.size, zorder=4,
                 ha={"start": "left", "middle": "center", "end": "right"}[text.anchor],
-                fontweight="bold" if text.inside and text.size > 12 else "normal",
-                color="#1a1a1a" if text.inside else "#6b6b6b")
+                fontweight="bold" if text.in_box and text.size > 12 else "normal",
+                color="#1a1a1a" if text.in_box else "#6b6b6b")
     return ax

@@ -32,12 +32,12 @@ def _describe_scene(scene: Scene) -> str:
         for box in scene.boxes)
 
 
-def _head(width: float, height: float, title: str, words: str) -> str:
+def _head(width: float, height: float, title: str, description: str) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_d(width)}" '
             f'height="{_d(height)}" viewBox="0 0 {_d(width)} {_d(height)}" '
             f'style="max-width:100%;min-width:{_d(0.6 * width)}px;height:auto" '
             f'font-family="system-ui, sans-serif">'
-            f'<title>{escape(title)}</title><desc>{escape(words)}</desc>')
+            f'<title>{escape(title)}</title><desc>{escape(description)}</desc>')
 
 
 def _box(box: Box) -> str:
@@ -49,7 +49,7 @@ def _box(box: Box) -> str:
 
 
 def _text(text: Text) -> str:
-    ink = ('fill="#1a1a1a"' + ' font-weight="600"' * (text.size > 12)) if text.inside else INK
+    ink = ('fill="#1a1a1a"' + ' font-weight="600"' * (text.size > 12)) if text.in_box else INK
     return (f'<text x="{_d(text.x)}" y="{_d(text.y)}" text-anchor="{text.anchor}" '
             f'font-size="{text.size:g}" dominant-baseline="central" {ink}>{escape(text.text)}'
             f'</text>')

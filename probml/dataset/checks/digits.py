@@ -35,17 +35,19 @@ def find_precision_loss(data: Data) -> str | None:
                     f"rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
-        cells, limit = (column.values, column.seen), TERMS if site.traits.terms else MAX_CENTRE_SDS
+        cells, limit = (column.values,
+                        column.observed), TERMS if site.traits.terms else MAX_CENTRE_SDS
         if site.discrete and site.states is None and (problem := _many(*cells)):
             return f"'{name}'{problem}"
-        if not site.discrete and (problem := _far(*cells, site.time, limit)):
+        if not site.discrete and (problem := _describe_imprecise_cell(*cells, site.time, limit)):
             return f"'{name}'{problem}"
         if isinstance(site.domain, UnitInterval) and (problem := _near_one(*cells)):
             return f"'{name}'{problem}"
     for name, values in data.table.inputs.items():
         time = 0 if name in data.structure.timed else None
         if values.dtype.kind == "f" and (
-                problem := _far(values, None, time) or _find_collinearity(values)):
+                problem := _describe_imprecise_cell(values, None, time)
+                or _find_collinearity(values)):
             return f"the input '{name}'{problem}"
     return None
 
@@ -108,8 +110,8 @@ def _near_one(values: np.ndarray, mask: np.ndarray | None) -> str | None:
             if gap < 1 / MAX_CENTRE_SDS else None)
 
 
-def _far(values: np.ndarray, mask: np.ndarray | None, time: int | None,
-         limit: float = MAX_CENTRE_SDS) -> str | None:
+def _describe_imprecise_cell(values: np.ndarray, mask: np.ndarray | None, time: int | None,
+                             limit: float = MAX_CENTRE_SDS) -> str | None:
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:

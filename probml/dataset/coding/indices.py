@@ -166,7 +166,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     for name, raw in checked.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
         if bad.any() and unknown == REFUSE:
-            row, cell = _where(bad)
+            row, cell = _describe_position(bad)
             label = given[values[bad][0]]
             raise DataError(
                 f"'{name}' is {label!r} in row {row}{cell}, " + (
@@ -180,7 +180,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
                     "prior"))
         if not coded:
             out.labels[name] = known
-        lookup = naming.places(known, base)
+        lookup = naming.code_by_label(known, base)
         naming.refuse_other_type(f"'{name}'", (x for x in given if x not in lookup), known)
         number = np.array([*(members.setdefault(label, len(members)) if label not in lookup else -1
                              for label in given), -1])[values]
@@ -217,7 +217,7 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
 def _complete(index: Index, raw: Raw) -> Raw:
     """An index input, which must not have missing cells; booleans as codes with labels."""
     if raw.missing.any():
-        row, cell = _where(raw.missing)
+        row, cell = _describe_position(raw.missing)
         raise DataError(
             f"'{index.input}' is missing in row {row}{cell}, but it is used as an index of "
             f"{index.description}, and an index cannot be missing. Drop these rows, or give them a "
@@ -234,7 +234,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
         broken = (~(np.isfinite(values) & (values == np.floor(values))) if values.dtype.kind == "f"
                   else np.zeros(values.shape, bool))
     if broken.any():
-        row, cell = _where(broken)
+        row, cell = _describe_position(broken)
         raise DataError(
             f"'{index.input}' is {values[broken][0]:g} in row {row}{cell}, but it is used as an "
             f"index of {index.description}. Pass integers, or text"
@@ -243,7 +243,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
             np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
             np.zeros(values.shape, bool))
     if huge.any():  # different values would be the same integer
-        row, cell = _where(huge)
+        row, cell = _describe_position(huge)
         raise DataError(f"'{index.input}' is {values[huge][0]} in row {row}{cell}, which does not "
                         f"fit in a 64-bit integer, but it is used as an index of "
                         f"{index.description}. Pass such identifiers as text, column.astype(str)")
@@ -315,7 +315,7 @@ def within(index: Index, codes: np.ndarray, uses: Uses | None = None) -> None:
     bad = _outside(index, codes, uses)
     if not bad.any():
         return
-    row, cell = _where(bad)
+    row, cell = _describe_position(bad)
     low = "…" if index.low is None else index.low
     high = "…" if index.high is None else index.high
     if (index.low is not None and index.high is not None and codes.min() == index.low + 1
@@ -351,7 +351,7 @@ def _keep(name: str, codes: np.ndarray, number: np.ndarray, low: int, out: Codes
     out.values[name] = codes
 
 
-def _where(bad: np.ndarray) -> tuple[int, str]:
+def _describe_position(bad: np.ndarray) -> tuple[int, str]:
     """The row of the first True in a mask, and its cell in words."""
     row, *cell = (int(i) for i in np.argwhere(bad)[0])
     return row, f", cell {cell[0] if len(cell) == 1 else tuple(cell)}" if cell else ""

@@ -161,7 +161,7 @@ def listed_given(labels: Sequence) -> str:
     return listed(label for k, label in enumerate(labels) if label != f"state {k}")
 
 
-def places(labels: Iterable, base: int = 0) -> dict[Hashable, int]:
+def code_by_label(labels: Iterable, base: int = 0) -> dict[Hashable, int]:
     """Label → its code."""
     return {label: base + k for k, label in enumerate(labels)}
 
@@ -178,9 +178,9 @@ def refuse_other_type(what: str, strange: Iterable, known: Iterable) -> None:
     written = {_as_written(label): label for label in known}
     for label in strange:
         if (text := _as_written(label)) in written:
-            raise DataError(f"{what} has the label {_shown(label)}, but the fitted data have "
-                            f"{_shown(written[text])}, of another type, so the label would be a "
-                            "new group. Convert the column to the type that was fitted")
+            raise DataError(f"{what} has the label {_quote_label(label)}, but the fitted data have "
+                            f"{_quote_label(written[text])}, of another type, so the label would "
+                            "be a new group. Convert the column to the type that was fitted")
 
 
 def _as_written(label: object) -> str:
@@ -188,7 +188,7 @@ def _as_written(label: object) -> str:
     return re.sub(r"(\.0|[ T]00:00:00(\.0+)?)$", "", str(label))
 
 
-def _shown(label: object) -> str:
+def _quote_label(label: object) -> str:
     kind = type(label).__name__.removesuffix("_")
     return f"{str(label)!r} (text)" if isinstance(label, str) else f"{label} ({kind})"
 
@@ -198,15 +198,15 @@ class Coded(NamedTuple):
 
     Attributes:
         codes: the code of each cell, that of the first label where it has none.
-        strange: mask of cells whose value is not a label. hidden: mask of missing cells.
-        given, values: the distinct values of the column, and the position of each cell's among
+        is_unknown: mask of cells whose value is not a label. is_missing: mask of missing cells.
+        distinct, values: the distinct values of the column, and the position of each cell's among
             these, −1 where it is missing.
     """
 
     codes: np.ndarray
-    strange: np.ndarray
-    hidden: np.ndarray
-    given: Sequence
+    is_unknown: np.ndarray
+    is_missing: np.ndarray
+    distinct: Sequence
     values: np.ndarray
 
 
@@ -229,7 +229,7 @@ def coded(what: str, raw: Raw, known: tuple, base: int = 0, rows: bool = True) -
         distinct, values = np.unique(np.where(is_na, values.dtype.type(0), values),
                                      return_inverse=True)
         given, values = distinct.tolist(), np.where(is_na, -1, values.reshape(is_na.shape))
-    lookup = places(known, base)
+    lookup = code_by_label(known, base)
     codes = np.array([*(lookup.get(label, base) for label in given), base], np.int32)
     strange = np.array([*(label not in lookup for label in given), False])
     return Coded(codes[values], strange[values], values < 0, given, values)

@@ -13,12 +13,12 @@ class Chosen(NamedTuple):
 
     Args:
         share: the probability that a row is drawn, in (0, 1). seed: of the draw.
-        others: whether it is the rows that are not drawn. rows: how many there are.
+        complement: whether it is the rows that are not drawn. rows: how many there are.
     """
 
     share: float
     seed: int
-    others: bool
+    complement: bool
     rows: int
 
     def indices(self, first: int, rows: int) -> np.ndarray:
@@ -26,14 +26,14 @@ class Chosen(NamedTuple):
         numbers = np.arange(first, first + rows, dtype=np.uint64)
         drawn = hashed(numbers ^ hashed(np.array([self.seed], np.uint64))) < np.uint64(
             self.share * 2.0**64)
-        return np.flatnonzero(drawn != self.others)
+        return np.flatnonzero(drawn != self.complement)
 
 
 def split(rows: int, share: float, seed: int) -> tuple[Chosen, Chosen]:
     """The rows that are not drawn, and those that are."""
     drawn = Chosen(share, seed, False, 0)
     count = sum(len(drawn.indices(low, min(BLOCK, rows - low))) for low in range(0, rows, BLOCK))
-    return drawn._replace(others=True, rows=rows - count), drawn._replace(rows=count)
+    return drawn._replace(complement=True, rows=rows - count), drawn._replace(rows=count)
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:

@@ -104,7 +104,7 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
 
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     """The profile of all batches of a source, whose rows are numbered from `first` on."""
-    if model.whole:
+    if model.is_joint:
         raise Refusal(f"model '{model.name}' does not mark the independent rows, so it cannot be "
                       f"fitted to data that are read in batches. {MARK_ROWS}, or pass all data in "
                       "memory")
@@ -272,7 +272,7 @@ def _sum_of_bits(data: Data) -> int:
     table = data.table
     arrays = [*table.inputs.values(), *([] if data.weights is None else [data.weights])]
     for column in table.columns.values():
-        arrays += [array for array in (column.values, column.seen, column.likelihood)
+        arrays += [array for array in (column.values, column.observed, column.likelihood)
                    if array is not None]
     return sum(int(np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
                    .sum(dtype=np.uint64)) for array in arrays) % 2**64

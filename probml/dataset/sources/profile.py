@@ -120,11 +120,11 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, ArrayLike]
             column = tables.Column(values, np.zeros(shape, bool))
             if state == "likelihood":
                 column = replace(column, likelihood=np.ones((rows, site.states or 0)))
-        elif state in ("part", "partially_observed") and column.seen is None:
-            column = replace(column, seen=np.ones(shape, bool))
-        if column.seen is not None and (name in means or site.discrete):
+        elif state in ("part", "partially_observed") and column.observed is None:
+            column = replace(column, observed=np.ones(shape, bool))
+        if column.observed is not None and (name in means or site.discrete):
             fill = np.asarray(means.get(name, 0)).astype(column.values.dtype)
-            column = replace(column, values=np.where(column.seen, column.values, fill))
+            column = replace(column, values=np.where(column.observed, column.values, fill))
         columns[name] = replace(column, partial=state == "partially_observed")
     return data._replace(table=replace(data.table, columns=columns))
 
@@ -203,7 +203,7 @@ def _codes(data: Data, name: str) -> np.ndarray | None:
         return data.table.inputs[name] - coding.axis(data.structure, name)[0]
     column = data.table.columns.get(name)
     return None if column is None else column.values[
-        ... if column.seen is None else column.seen]
+        ... if column.observed is None else column.observed]
 
 
 def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
@@ -221,15 +221,16 @@ def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) 
     columns = dict(data.table.columns)
     for name, column in columns.items():
         if name in own and column.likelihood is None and own[name] != labels[name]:
-            place = np.array([labels[name].index(label) for label in own[name]] or [0], np.int32)
-            values = place[np.minimum(column.values, len(place) - 1)]
+            new_codes = np.array([labels[name].index(label) for label in own[name]] or [0],
+                                 np.int32)
+            values = new_codes[np.minimum(column.values, len(new_codes) - 1)]
             columns[name] = replace(column, values=values)
     inputs = dict(data.table.inputs)
     for name, codes in inputs.items():
         if name in own and own[name] != labels[name]:
             base, _ = coding.axis(data.structure, name)
-            place = np.array([labels[name].index(label) for label in own[name]]) + base
-            inputs[name] = place.astype(codes.dtype)[codes - base]
+            new_codes = np.array([labels[name].index(label) for label in own[name]]) + base
+            inputs[name] = new_codes.astype(codes.dtype)[codes - base]
     return data._replace(table=replace(data.table, columns=columns, inputs=inputs))
 
 
@@ -245,7 +246,7 @@ def joined(parts: Sequence[Data]) -> Data:
     for name, column in first.table.columns.items():
         site_columns = [part.table.columns[name] for part in parts]
         columns[name] = replace(column, values=np.concatenate([c.values for c in site_columns]),
-                                seen=together([c.seen for c in site_columns]),
+                                observed=together([c.observed for c in site_columns]),
                                 likelihood=together([c.likelihood for c in site_columns]))
     inputs = {name: np.concatenate([part.table.inputs[name] for part in parts])
               for name in first.table.inputs}
@@ -282,7 +283,7 @@ def measured(data: Data) -> Data:
         return data
     data = data.trimmed()
     lengths = np.full(data.table.rows, data.steps) if data.lengths is None else data.lengths
-    return data._replace(lengths=lengths, given=None)
+    return data._replace(lengths=lengths, list_lengths=None)
 
 
 def lengthened(data: Data, steps: int | None) -> Data:
@@ -301,7 +302,7 @@ def lengthened(data: Data, steps: int | None) -> Data:
         time = sites[name].time
         if time is not None:
             columns[name] = replace(column, values=padded(column.values, 1 + time, 0),
-                                    seen=padded(column.seen, 1 + time, True),
+                                    observed=padded(column.observed, 1 + time, True),
                                     likelihood=padded(column.likelihood, 1 + time, 1))
     inputs = {name: padded(array, 1, 0) if name in data.structure.timed else array
               for name, array in data.table.inputs.items()}

@@ -36,20 +36,20 @@ class Move(NamedTuple):
 
     Attributes:
         log: (states of one, states of the other, elements).
-        one, other: the two cells of each element, (elements,).
+        first, second: the two cells of each element, (elements,).
     """
 
     name: str
     log: jax.Array
-    one: np.ndarray
-    other: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
 
 
 def find_chains(moves: Sequence[Move], count: int) -> np.ndarray | None:
     """The cells in chains in which each is paired with the next: (chains, most cells of a chain),
     padded with NONE; None where the pairs form no chains."""
     pairs = {(min(pair), max(pair)) for move in moves
-             for pair in zip(move.one.tolist(), move.other.tolist(), strict=True)}
+             for pair in zip(move.first.tolist(), move.second.tolist(), strict=True)}
     neighbours: list[list[int]] = [[] for _ in range(count)]
     for low, high in sorted(pairs):
         neighbours[low].append(high)
@@ -85,11 +85,11 @@ def sum_along(moves: Sequence[Move], own: jax.Array, order: np.ndarray,
     row[order[positions]], rank[order[positions]] = positions
     log = jnp.zeros((rows * (steps - 1), states, states))
     for move in moves:
-        is_reversed = rank[move.other] < rank[move.one]
+        is_reversed = rank[move.second] < rank[move.first]
         logs = jnp.moveaxis(move.log, -1, 0)
         if is_reversed.any():
             logs = jnp.where(is_reversed[:, None, None], jnp.swapaxes(logs, 1, 2), logs)
-        first = np.where(is_reversed, move.other, move.one)
+        first = np.where(is_reversed, move.second, move.first)
         index = row[first] * (steps - 1) + rank[first]
         log = log + jax.ops.segment_sum(logs, index, len(log))
     pair_logs = jnp.moveaxis(log.reshape(rows, steps - 1, states, states), 1, 0)

@@ -34,12 +34,12 @@ class ScanLayout(NamedTuple):
     Attributes:
         blocks: the number of blocks of each row's sequence; see sums.py.
         parallel: blocks are joined by an associative scan, for machines with thousands of lanes.
-        wide: sums are in logs, without limit of range; of one block.
+        in_logs: sums are in logs, without limit of range; of one block.
     """
 
     blocks: int = 1
     parallel: bool = False
-    wide: bool = False
+    in_logs: bool = False
 
 
 UNCUT = ScanLayout()
@@ -52,16 +52,16 @@ class Arithmetic(NamedTuple):
         weights: log weights → weights in the space of the pass.
         condition: (predicted weights of a step, its log emissions, axis of states) → its filtered
             weights, and the log of their scale.
-        move: (moves, filtered weights of a step, whether the next counts) → the predicted weights
-            of the next, and what a pass keeps of the step: its weights, or the best state before
-            each state (a pointer).
+        predict: (moves, filtered weights of a step, whether the next counts) → the predicted
+            weights of the next, and what a pass keeps of the step: its weights, or the best state
+            before each state (a pointer).
         slack: by how much equal weights may differ.
         pointers: whether pointers are kept; only then does a move depend on which steps count.
     """
 
     weights: Callable
     condition: Callable
-    move: Callable
+    predict: Callable
     slack: Callable
     pointers: bool = False
 
@@ -176,5 +176,5 @@ def split_blocks(leaf: jax.Array, blocks: int) -> jax.Array:
 
 def lanes_of(blocked: jax.Array) -> jax.Array:
     """(B, ..., rows) → (..., lanes)."""
-    moved = jnp.moveaxis(blocked, 0, -1)
-    return moved.reshape(*moved.shape[:-2], -1)
+    blocks_last = jnp.moveaxis(blocked, 0, -1)
+    return blocks_last.reshape(*blocks_last.shape[:-2], -1)

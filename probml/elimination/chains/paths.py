@@ -44,10 +44,10 @@ def _forward_pass(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Arr
     """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
     walk = walk_of(stored_emissions, layout, *cut(chain, layout.blocks), ends=False)
     fwd = forward(walk)
-    return walk, fwd, fwd.kept.reshape(-1, *walk.whole)
+    return walk, fwd, fwd.stored.reshape(-1, *walk.step_shape)
 
 
-def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
+def _transition_weights(walk: Walk, tables: jax.Array) -> jax.Array | None:
     """The moves into each step but the first, as weights; None where they are the same."""
     return walk.arithmetic.weights(tables[1:]) if walk.timed else None
 
@@ -61,10 +61,10 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
         all steps before each, (L, G, M).
     """
     walk, fwd, alphas = _forward_pass(chain, layout)
-    arithmetic, moves = walk.arithmetic, _moves(walk, chain.transition)
-    later = jax.vmap(lambda mat, alpha: arithmetic.move(walk.into if mat is None else mat, alpha,
-                                                        None)[0])(moves, alphas[:-1])
-    prior = jnp.concatenate([walk.entering(fwd.before)[None], later])
+    arithmetic, moves = walk.arithmetic, _transition_weights(walk, chain.transition)
+    later = jax.vmap(lambda mat, alpha: arithmetic.predict(walk.into if mat is None else mat, alpha,
+                                                           None)[0])(moves, alphas[:-1])
+    prior = jnp.concatenate([walk.entering(fwd.weights_before)[None], later])
     emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
                                                                     chain.emission, 0.0)
     scales = arithmetic.condition(prior, emission, 2)[1]
@@ -72,7 +72,7 @@ def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.A
     by_block = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
     in_block = jnp.cumsum(by_block, 0) - by_block
     earlier = (jnp.cumsum(by_block.sum(0), -1) - by_block.sum(0) + in_block).reshape(steps, g, m)
-    if layout.wide:
+    if layout.in_logs:
         return (share_of(prior, 2), jnp.exp(alphas), earlier)
     return (normalised(prior, 2)[0], alphas, earlier)
 
@@ -87,14 +87,15 @@ def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.
     def chosen(alpha: jax.Array, mat: jax.Array | None, u: jax.Array) -> jax.Array:
         """For each state of a step, the state before it: (G, K, M)."""
         moves = walk.into if mat is None else mat
-        weight = (share_of(alpha[:, :, None] + moves, 1) if layout.wide
+        weight = (share_of(alpha[:, :, None] + moves, 1) if layout.in_logs
                   else moves * alpha[:, :, None])
         return _pick(weight, 1, u[:, None, None])
 
-    last_weights = jnp.exp(fwd.last) if layout.wide else fwd.last
-    entries = None if fwd.before is None else chosen(fwd.before, None, noise[0])
+    last_weights = jnp.exp(fwd.last) if layout.in_logs else fwd.last
+    entries = None if fwd.weights_before is None else chosen(fwd.weights_before, None, noise[0])
     states = backtrack(_pick(last_weights, 1, noise[-1][:, None]), lambda now: chosen(*now),
-                       (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), entries,
+                       (alphas[:-1], _transition_weights(walk, chain.transition), noise[1:-1]),
+                       entries,
                        layout.blocks)
     possible = jnp.repeat(fwd.total > -jnp.inf, layout.blocks, -1)
     return fwd.total, jnp.where(possible, states.astype(jnp.int32), 0)
@@ -170,8 +171,8 @@ def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables,
     them."""
     walk = Walk(emit, layout, tables, pieces, BEST)
     fwd = forward(walk)
-    entries = None if fwd.before is None else walk.move_into(fwd.before)[1]
-    pointers = fwd.kept.reshape(-1, *walk.whole)
+    entries = None if fwd.weights_before is None else walk.move_into(fwd.weights_before)[1]
+    pointers = fwd.stored.reshape(-1, *walk.step_shape)
     states = backtrack(fwd.last.argmax(1).astype(pointers.dtype), lambda table: table,
                        pointers[:-1], entries, layout.blocks)
     possible = jnp.repeat(fwd.total > -jnp.inf, layout.blocks, -1)

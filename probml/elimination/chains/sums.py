@@ -90,12 +90,12 @@ def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces
 def walk_of(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces, ends: bool = True,
             keeps: bool = True) -> Walk:
     """The recursion of a sum, in linear space or, `wide`, in logs."""
-    return Walk(emit, layout, tables, pieces, WIDE if layout.wide else SUMS, ends, keeps)
+    return Walk(emit, layout, tables, pieces, WIDE if layout.in_logs else SUMS, ends, keeps)
 
 
 def _map_pieces(function: Callable, pieces: Pieces) -> Callable:
     """One by one where there are several pieces."""
-    several = len(jax.tree.leaves((pieces.own, pieces.fixed))[0]) > 1
+    several = len(jax.tree.leaves((pieces.per_piece, pieces.fixed))[0]) > 1
     return one_by_one(function) if several else function
 
 
@@ -125,12 +125,12 @@ class _Share(NamedTuple):
     """The weight of each lane in a gradient, and the shape of the gradient of the transition.
 
     Attributes:
-        lanes: (G, M), the slope of the total with respect to each lane's evidence.
+        slopes: (G, M), the slope of the total with respect to each lane's evidence.
         shape: of one step's transition; counts are summed along its axes of size 1.
         varying: whether moves differ from step to step or from lane to lane.
     """
 
-    lanes: jax.Array
+    slopes: jax.Array
     shape: tuple[int, ...]
     varying: bool
 
@@ -146,15 +146,15 @@ def _slopes(emit: Callable, layout: ScanLayout, saved: tuple, slope: jax.Array) 
     lanes = jnp.repeat(slope, layout.blocks, -1) if layout.blocks > 1 else slope
     share = _Share(lanes, tables.transition.shape[1:],
                    walk.timed or tables.transition.shape[-1] > 1)
-    last = jnp.exp(fwd.last) if layout.wide else fwd.last
-    last = last if fwd.after is None else normalised(last * fwd.after, 1)[0]
+    last = jnp.exp(fwd.last) if layout.in_logs else fwd.last
+    last = last if fwd.weights_after is None else normalised(last * fwd.weights_after, 1)[0]
 
     def piece(carry: tuple, i: ArrayLike) -> tuple:
         gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (i == walk.count - 1)
         mask = inner[:, None] if walk.later is None else inner[:, None] & walk.at(i, walk.later)
         (gamma, count), (gammas, pairs) = _smooth_piece(
-            walk, share, (gamma, count), (walk.at(i, fwd.kept), walk.at(i, walk.leaving),
+            walk, share, (gamma, count), (walk.at(i, fwd.stored), walk.at(i, walk.leaving),
                                           mask.astype(lanes.dtype), inner))
         weighed = gammas * lanes[:, None]
         if walk.alive is not None:
@@ -171,15 +171,16 @@ def _slopes(emit: Callable, layout: ScanLayout, saved: tuple, slope: jax.Array) 
              jax.tree.map(jnp.zeros_like, pieces.blank))
     (gamma, count, of_shared, of_blank), (of_own, pairs) = walk.over(piece, (last, *blank), True)
     part = blank[0]
-    if fwd.before is not None:
+    if fwd.weights_before is not None:
         mask = jnp.ones(()) if walk.alive is None else walk.alive[0, 0]
-        part = _pairs(share, fwd.before, divide(gamma, one_step(walk.into, fwd.before)),
+        part = _pairs(share, fwd.weights_before,
+                      divide(gamma, one_step(walk.into, fwd.weights_before)),
                       jnp.where(walk.first_blocks, 0.0, mask.astype(lanes.dtype)), walk.into)
     if walk.timed:
         count = jnp.concatenate([part[None], pairs.reshape(-1, *share.shape)[:-1]])
     else:
         count = (count + part)[None]
-        count = count if share.varying or layout.wide else count * walk.into
+        count = count if share.varying or layout.in_logs else count * walk.into
     of_initial = sum_to_shape(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
                               tables.initial.shape)
     return of_initial, count, of_shared, of_own, of_blank
@@ -198,10 +199,10 @@ def _smooth_piece(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tupl
         gamma, count = carry
         alpha, moves, mask, inner = xs
         transition = walk.into if moves is None else moves
-        if walk.layout.wide:
+        if walk.layout.in_logs:
             pair = share_of(alpha[:, :, None] + transition, 1) * gamma[:, None]
             prev = pair.sum(2)
-            pairs = sum_to_shape(pair * (mask * share.lanes)[:, None, None], share.shape)
+            pairs = sum_to_shape(pair * (mask * share.slopes)[:, None, None], share.shape)
         else:
             ratio = divide(gamma, one_step(transition, alpha))
             prev, pairs = (alpha * one_step_back(transition, ratio),
@@ -219,7 +220,7 @@ def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, mask: jax.Array,
            transition: jax.Array) -> jax.Array:
     """Weighted pair marginals in the shape of one step's transition; where moves do not vary, still
     to be multiplied by these."""
-    weighed = alpha * share.lanes[:, None]
+    weighed = alpha * share.slopes[:, None]
     if share.varying:
         return sum_to_shape(weighed[:, :, None] * transition * (ratio * mask)[:, None], share.shape)
     if is_small(alpha):

@@ -45,12 +45,12 @@ class Tables(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The arguments of the function that computes emissions. Leaves of `own` and `fixed` lead with
-    the P pieces, leaves of `blank` with lanes and all steps, (M, P S, ...).
+    """The arguments of the function that computes emissions. Leaves of `per_piece` and `fixed` lead
+    with the P pieces, leaves of `blank` with lanes and all steps, (M, P S, ...).
 
     Attributes:
         shared, constants: arguments of all pieces, with and without gradients.
-        own, fixed: arguments of each piece, with and without gradients.
+        per_piece, fixed: arguments of each piece, with and without gradients.
         blank: zeros added to every step, (S M, ...) of a piece, for gradients with respect to them;
             these gradients are laid out sequence by sequence.
 
@@ -58,7 +58,7 @@ class Pieces(NamedTuple):
 
     shared: PyTree
     constants: PyTree
-    own: PyTree
+    per_piece: PyTree
     fixed: PyTree
     blank: PyTree = ()
 
@@ -69,10 +69,10 @@ class Pass(NamedTuple):
     before every lane, and, of sums, the weights of all that follows it."""
 
     total: jax.Array
-    kept: jax.Array
+    stored: jax.Array
     last: jax.Array
-    before: jax.Array | None = None
-    after: jax.Array | None = None
+    weights_before: jax.Array | None = None
+    weights_after: jax.Array | None = None
 
 
 class Transfer(NamedTuple):
@@ -110,20 +110,21 @@ class Walk:
             (S, G or 1, K, M); it closes over no array.
         ends: steps behind the last that counts of a row do not matter: blocks of them need forget
             nothing, which without data takes long.
-        keeps: whether the results of all steps are stored.
+        stores: whether the results of all steps are stored.
     """
 
     def __init__(self, emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
-                 arithmetic: Arithmetic, ends: bool = True, keeps: bool = True):
+                 arithmetic: Arithmetic, ends: bool = True, stores: bool = True):
         self.emit, self.layout, self.pieces = emit, layout, pieces
-        self.ends, self.keeps, self.arithmetic, self.blocks = ends, keeps, arithmetic, layout.blocks
+        self.ends, self.stores, self.arithmetic, self.blocks = (
+            ends, stores, arithmetic, layout.blocks)
         self.initial, moves = map(arithmetic.weights, tables[:2])
-        self.count = len(jax.tree.leaves((pieces.own, pieces.fixed))[0])
+        self.count = len(jax.tree.leaves((pieces.per_piece, pieces.fixed))[0])
         self.alive = None if tables.alive is None else self.cut(tables.alive)
         shape = jax.eval_shape(self.emission, jnp.zeros((), int)).shape
         self.steps, g, self.states, self.lanes = shape
         self.outer = max(g, len(self.initial), moves.shape[1])
-        self.whole = (self.outer, self.states, self.lanes)
+        self.step_shape = (self.outer, self.states, self.lanes)
         self.into, self.timed = moves[0], len(moves) > 1  # moves into the first steps, or all
         # moves out of each step, where they differ; and whether the step after each counts
         self.leaving = self.cut(jnp.roll(moves, -1, 0)) if self.timed else None
@@ -146,7 +147,7 @@ class Walk:
 
     def own(self, piece: ArrayLike) -> tuple[PyTree, PyTree]:
         """The `own` arguments of a piece, and its zeros."""
-        return self.at(piece, self.pieces.own), jax.tree.map(
+        return self.at(piece, self.pieces.per_piece), jax.tree.map(
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
@@ -174,7 +175,7 @@ class Walk:
     def filtered(self, prior: jax.Array, piece: ArrayLike) -> tuple[jax.Array, tuple]:
         """From the predicted weights of a piece's first step to those of the next piece; what is
         kept of its steps, the log of their scales (G, M), and the weights of its last step."""
-        condition, move, pointers = (self.arithmetic.condition, self.arithmetic.move,
+        condition, move, pointers = (self.arithmetic.condition, self.arithmetic.predict,
                                      self.arithmetic.pointers)
         log, leaving, later = self._along(piece)
 
@@ -188,7 +189,7 @@ class Walk:
             (next_pred, *last), (stored, scales) = lax.scan(
                 step, (prior, prior) if pointers else (prior,), (log, leaving, later))
             last_weights = last[0] if pointers else stored[-1]
-            return next_pred, (stored if self.keeps else stored[:0], scales.sum(0), last_weights)
+            return next_pred, (stored if self.stores else stored[:0], scales.sum(0), last_weights)
 
         if self.emit is stored_emissions or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
@@ -206,7 +207,7 @@ class Walk:
 
         final, (alphas, scales) = lax.scan(quick, prior, (jnp.exp(log - top[:, :, None]), leaving))
         underflows = (scales < jnp.finfo(log.dtype).tiny**0.5) & (prior.sum(1) > 0)
-        quick_result = final, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
+        quick_result = final, (alphas if self.stores else alphas[:0], (log_of(scales) + top).sum(0),
                                alphas[-1])
         return lax.cond(jnp.any(underflows), careful, lambda: quick_result)
 
@@ -216,7 +217,7 @@ class Walk:
         if self.arithmetic is SUMS and moves.shape[-1] == 1:
             flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
             return jnp.swapaxes(one_step(moves, flat).reshape(g, k, k, m), 1, 2)
-        return jax.vmap(lambda row: self.arithmetic.move(moves, row, alive)[0], 1, 1)(p)
+        return jax.vmap(lambda row: self.arithmetic.predict(moves, row, alive)[0], 1, 1)(p)
 
     def swept(self, carry: tuple) -> tuple:
         """The recursion of transfer matrices: (piece, predicted weights of its first step (G, from,
@@ -237,7 +238,7 @@ class Walk:
         """The initial weights of every row, in all lanes."""
         init = jnp.broadcast_to(self.initial, (*self.initial.shape[:2], self.lanes // self.blocks))
         return jnp.broadcast_to(jnp.repeat(init, self.blocks, -1) if self.blocks > 1 else init,
-                                self.whole)
+                                self.step_shape)
 
     def entering(self, before: jax.Array | None) -> jax.Array:
         """The predicted weights of each lane's first step: initial, or moved from those `before`
@@ -247,9 +248,9 @@ class Walk:
         return jnp.where(self.first_blocks, self.first(), self.move_into(before)[0])
 
     def move_into(self, before: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The move into the first step of each lane, as Arithmetic.move returns it."""
-        return self.arithmetic.move(self.into, before, None if self.alive is None
-                                    else self.alive[0, 0])
+        """The move into the first step of each lane, as Arithmetic.predict returns it."""
+        return self.arithmetic.predict(self.into, before, None if self.alive is None
+                                       else self.alive[0, 0])
 
     def total(self, log: jax.Array) -> jax.Array:
         """(G, M) → (G, rows)."""
@@ -301,7 +302,7 @@ def forward(walk: Walk) -> Pass:
 
 def _forward_in_blocks(walk: Walk) -> Pass:
     arithmetic, count, blocks = walk.arithmetic, walk.count, walk.blocks
-    g, k, m = walk.whole
+    g, k, m = walk.step_shape
     dtype = walk.into.dtype
 
     def forgot(carry: tuple) -> jax.Array:
@@ -347,7 +348,7 @@ def _forward_in_blocks(walk: Walk) -> Pass:
 
     # any possible row of those that are equal
     any_row = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
-    smooths, zero = walk.keeps and walk.ends and not arithmetic.pointers, jnp.zeros_like(any_row)
+    smooths, zero = walk.stores and walk.ends and not arithmetic.pointers, jnp.zeros_like(any_row)
     blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype),
                          jax.eval_shape(lambda: walk.filtered(any_row, jnp.asarray(0))[1][:2]))
     (_, before, after), stored, scales, last = lax.fori_loop(
@@ -359,7 +360,7 @@ def _forward_in_blocks(walk: Walk) -> Pass:
 def _block_product(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
     """The product of two blocks' matrices: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
     new, factor = arithmetic.condition(first.end, second.scale[..., None, :, :], -2)
-    rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
+    rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.predict(end, row, None)[0], (None, 1), 1))
     return Transfer(first.scale + factor, rows(second.end, new))
 
 
@@ -374,7 +375,7 @@ def _weights_before_blocks(transfer: Transfer, arithmetic: Arithmetic, parallel:
 
     def step(before: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
         new, _ = arithmetic.condition(before, block.scale, 1)
-        return arithmetic.move(block.end, new, None)[0], before
+        return arithmetic.predict(block.end, new, None)[0], before
 
     first = transfer.end[0, :, 0]
     _, weights = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))

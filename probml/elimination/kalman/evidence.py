@@ -71,20 +71,20 @@ def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
     smoother)."""
     fwd = forward(system)
     bwd = backward(system, fwd)
-    score, info = bwd.before
+    score, info = bwd.predicted
     bend = product(info, system.noise)
-    cross_cov = product(previous(fwd.after[1]), transpose(system.transition))
+    cross_cov = product(previous(fwd.filtered[1]), transpose(system.transition))
     noise = Noise(apply(system.noise, score),
                   symmetric(system.noise - product(system.noise, bend)), -product(cross_cov, bend))
     return _states(system, fwd, bwd), noise
 
 
 def _states(system: System, fwd: Filtered, bwd: Adjoint) -> Smoothed:
-    (mean, covariance), (score, info) = fwd.after, bwd.after
+    (mean, covariance), (score, info) = fwd.filtered, bwd.filtered
     smoothed_cov = covariance - product(product(covariance, info), covariance)
     cross_cov = product(previous(covariance), transpose(system.transition))
     eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
-    across = product(cross_cov, eye - product(bwd.before[1], fwd.before[1]))
+    across = product(cross_cov, eye - product(bwd.predicted[1], fwd.predicted[1]))
     is_start = sequence_starts(len(mean), across.shape[-1], system.blocks)[:, None, None]
     return Smoothed(mean + apply(covariance, score), symmetric(smoothed_cov),
                     jnp.where(is_start, 0.0, across))
@@ -105,13 +105,13 @@ def _backward(saved: tuple[System, Filtered], cotangent: jax.Array):
     system, fwd = saved
     cotangent = jnp.repeat(cotangent, system.blocks)
     bwd = backward(system, fwd)
-    score, info = bwd.before
+    score, info = bwd.predicted
     # of mean and covariance of the state before each step
     d_cov = 0.5 * (outer(score, score) - info)
-    mean = fwd.after[0] + apply(fwd.after[1], bwd.after[0])
+    mean = fwd.filtered[0] + apply(fwd.filtered[1], bwd.filtered[0])
     d_moves = outer(score, previous(mean)) - product(info, product(
-        system.transition, previous(fwd.after[1])))
-    d_slope = bwd.error[..., None, :] * mean[:, None] - fwd.gain + bwd.pull
+        system.transition, previous(fwd.filtered[1])))
+    d_slope = bwd.error[..., None, :] * mean[:, None] - fwd.gain + bwd.cov_gain
     d_variance = 0.5 * (bwd.error**2 - bwd.curvature)
     is_start = sequence_starts(len(score), score.shape[-1], system.blocks)
     mask = fwd.precision > 0
@@ -134,7 +134,7 @@ def _backward(saved: tuple[System, Filtered], cotangent: jax.Array):
         of(system.noise, d_cov, ~is_start), of(system.value, where_alive(-bwd.error), all_steps),
         of(system.slope, where_alive(d_slope), all_steps),
         of(system.variance, where_alive(d_variance), all_steps),
-        np.zeros(system.seen.shape, jax.dtypes.float0),
+        np.zeros(system.observed.shape, jax.dtypes.float0),
         None if system.alive is None else np.zeros(system.alive.shape, jax.dtypes.float0),
         system.blocks,
     ),)
@@ -164,7 +164,7 @@ def merge_blocks(system: System) -> System:
 
     if system.blocks == 1:
         return system
-    along = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
+    along = ("transition", "offset", "noise", "value", "slope", "variance", "observed", "alive")
     merged = {name: joined(leaf) for name in along
               if (leaf := getattr(system, name)) is not None and len(leaf) > 1}
     first = {name: leaf[..., :: system.blocks] for name in ("mean", "covariance")
@@ -205,7 +205,7 @@ class _Block(NamedTuple):
     """The likelihood of each block as a function of its entry, and where it leads from there."""
 
     info: jax.Array  # J, (D, D, M)
-    pull: jax.Array  # h, (D, M)
+    info_vector: jax.Array  # h, (D, M)
     slope: jax.Array  # M
     offset: jax.Array  # b
     covariance: jax.Array  # P
@@ -269,7 +269,8 @@ def _entries(system: System, blocks: _Block) -> State:
     def step(state: tuple, block: _Block):
         mean, covariance = state
         # (I + P J)⁻¹ (m + P h | P): the entry given its block
-        solved = jnp.concatenate([(mean + (covariance @ block.pull[..., None])[..., 0])[..., None],
+        solved = jnp.concatenate([(mean + (covariance
+                                           @ block.info_vector[..., None])[..., 0])[..., None],
                                   covariance], -1)
         solved = jnp.linalg.solve(eye + covariance @ block.info, solved)
         slope = block.slope

@@ -56,7 +56,7 @@ class System:
     value: jax.Array  # (T, m, M) less the location at s = 0; any number where missing
     slope: jax.Array  # (T or 1, m, D, M or 1)
     variance: jax.Array  # (T or 1, m, M or 1)
-    seen: jax.Array  # bool (T or 1, m, M or 1)
+    observed: jax.Array  # bool (T or 1, m, M or 1)
     alive: jax.Array | None  # bool (T, M or 1), the first steps of a sequence that count; None: all
     blocks: int = 1  # B
 
@@ -64,7 +64,7 @@ class System:
     def is_lane_invariant(self) -> bool:
         """Whether lanes that begin with the same covariance keep the same covariances: nothing that
         moves them differs between lanes."""
-        leaves = (self.transition, self.noise, self.slope, self.variance, self.seen, self.alive)
+        leaves = (self.transition, self.noise, self.slope, self.variance, self.observed, self.alive)
         return all(leaf is None or leaf.shape[-1] == 1 for leaf in leaves)
 
     @property
@@ -76,7 +76,7 @@ class System:
 jax.tree_util.register_dataclass(
     System, meta_fields=["blocks"], data_fields=[
         "mean", "covariance", "transition", "offset", "noise", "value", "slope", "variance",
-        "seen", "alive"])
+        "observed", "alive"])
 
 
 def centred(system: System, centre: jax.Array) -> System:
@@ -92,8 +92,8 @@ State = tuple[jax.Array, jax.Array]  # (D, M), (D, D, M): mean and covariance, o
 class Filtered(NamedTuple):
     """The forward pass."""
 
-    before: State  # predicted, time first; covariances that lanes share have one lane
-    after: State  # filtered
+    predicted: State  # predicted, time first; covariances that lanes share have one lane
+    filtered: State  # filtered
     error: jax.Array  # (T, m, M) innovations over their variances
     precision: jax.Array  # (T, m, M or 1) of innovations; 0 of missing measurements
     gain: jax.Array  # (T, m, D, M or 1)
@@ -103,11 +103,11 @@ class Filtered(NamedTuple):
 class Adjoint(NamedTuple):
     """The backward pass."""
 
-    before: State  # λ and N of predicted states, time first
-    after: State  # of filtered ones
+    predicted: State  # λ and N of predicted states, time first
+    filtered: State  # of filtered ones
     error: jax.Array  # (T, m, M) E[ν | all] / r
     curvature: jax.Array  # (T, m, M or 1) −∂² log p / ∂ value²
-    pull: jax.Array  # (T, m, D, M or 1) P N k, P the covariance after the measurement
+    cov_gain: jax.Array  # (T, m, D, M or 1) P N k, P the covariance after the measurement
 
 
 class Smoothed(NamedTuple):
@@ -146,7 +146,7 @@ class Measurement(NamedTuple):
     value: jax.Array
     slope: jax.Array
     variance: jax.Array
-    seen: jax.Array
+    observed: jax.Array
 
 
 class Move(NamedTuple):
@@ -172,7 +172,7 @@ def scan_steps(system: System, step: Callable, carry: PyTree, *along: PyTree,
                reverse: bool = False):
     """A scan over time of step(carry, its measurements, the move to the next step, *along) →
     (carry, kept); leaves of `along` lead with T."""
-    obs = (system.value, system.slope, system.variance, system.seen)
+    obs = (system.value, system.slope, system.variance, system.observed)
     moves = (system.transition, system.offset, system.noise)
     # the scan takes what varies along time alone
     varying = [leaf if len(leaf) > 1 else None for leaf in obs]
@@ -200,7 +200,7 @@ def update_covariance(covariance: jax.Array,
     """The covariance after a measurement, its gain and the precision of its innovation."""
     cov_slope = apply(covariance, obs.slope)
     total_var = (obs.slope * cov_slope).sum(-2) + obs.variance
-    is_usable = obs.seen & (total_var > 0)
+    is_usable = obs.observed & (total_var > 0)
     total_var = jnp.where(is_usable, total_var, 1.0)
     precision = jnp.where(is_usable, 1.0 / total_var, 0.0)
     # of a measurement without noise exactly 1 at its own place, so that its variance is 0 behind it
@@ -216,7 +216,8 @@ def update(state: State, obs: Measurement) -> tuple[State, tuple]:
     mean, covariance = state
     covariance, gain, precision = update_covariance(covariance, obs)
     innovation = obs.value - (obs.slope * mean).sum(-2)
-    misfit = obs.seen & (precision == 0) & (jnp.abs(innovation) > FLAT * (1 + jnp.abs(obs.value)))
+    misfit = obs.observed & (precision == 0) & (jnp.abs(innovation) > FLAT
+                                                * (1 + jnp.abs(obs.value)))
     innovation = jnp.where(precision > 0, innovation, 0.0)
     log = jnp.where(precision > 0, -0.5 * (innovation**2 * precision + LOG_TWO_PI - jnp.log(
         jnp.where(precision > 0, precision, 1.0))), jnp.where(misfit, -jnp.inf, 0.0))
@@ -298,11 +299,11 @@ def adjoint(system: System, fwd: Filtered, end: State | None = None,
         return before, (before, after, *out) if keeps else None
 
     start, per_step = scan_steps(system, step, nothing_behind(system, fwd) if end is None else end,
-                                 fwd.before[1], fwd.error, fwd.precision, fwd.gain, reverse=True)
+                                 fwd.predicted[1], fwd.error, fwd.precision, fwd.gain, reverse=True)
     return start, None if per_step is None else Adjoint(*per_step)
 
 
 def nothing_behind(system: System, fwd: Filtered) -> State:
     """λ and N behind the ends of sequences: 0."""
     return (jnp.zeros((system.mean.shape[0], system.value.shape[-1]), system.value.dtype),
-            jnp.zeros_like(fwd.before[1][0]))
+            jnp.zeros_like(fwd.predicted[1][0]))

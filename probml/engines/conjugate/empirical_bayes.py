@@ -69,19 +69,19 @@ class Axis(NamedTuple):
     """One number that is chosen: how it is searched, and how far."""
 
     setting: str
-    place: tuple[int, ...]
+    entry: tuple[int, ...]
     kind: str  # a key of COORDINATES
-    begin: float  # the value bound; the coordinate is 0 there
+    bound_value: float  # the value bound; the coordinate is 0 there
     low: float  # of the coordinate
     high: float
 
     def value(self, u: float) -> float:
         """The setting's number at a coordinate."""
-        return float(COORDINATES[self.kind][0](u, self.begin))
+        return float(COORDINATES[self.kind][0](u, self.bound_value))
 
     def coordinate(self, value: float) -> float:
         """The inverse of `value`."""
-        return float(COORDINATES[self.kind][1](value, self.begin))
+        return float(COORDINATES[self.kind][1](value, self.bound_value))
 
 
 class Evidence:
@@ -100,15 +100,15 @@ class Evidence:
         size = 2 * sum(value.size for value in self.bound.values()) + 1
         stacked = {site_of(name): np.stack([point[name] for point in points])
                    for name in self.bound}
-        results = in_batches(lambda some, _: _evidences(self.plan, self.roots, some, self.known,
-                                                        self.rows), stacked, size)
+        results = in_batches(lambda batch, _: _evidences(self.plan, self.roots, batch, self.known,
+                                                         self.rows), stacked, size)
         return list(zip(*results, strict=True))
 
     def values(self, axes: list[Axis], point: np.ndarray) -> dict[str, np.ndarray]:
         """The settings at a point of the search."""
         settings = {name: value.copy() for name, value in self.bound.items()}
         for axis, u in zip(axes, point, strict=True):
-            settings[axis.setting][axis.place] = axis.value(u)
+            settings[axis.setting][axis.entry] = axis.value(u)
         return settings
 
     def at(self, axes: list[Axis], points: np.ndarray) -> np.ndarray:
@@ -141,30 +141,30 @@ class Evidence:
 
     def _axis(self, name: str, index: tuple, can_change: bool, negative: bool, large: bool,
               bounds: tuple[float, float] | None) -> Axis:
-        begin, where = float(self.bound[name][index]), f"EmpiricalBayes: setting '{name}'"
+        bound_value, where = float(self.bound[name][index]), f"EmpiricalBayes: setting '{name}'"
         if not can_change:
             raise Refusal(f"{where}: its values cannot be changed one by one, because they are "
                           f"constrained together, like probabilities that sum to 1 or a covariance "
                           f"matrix. Let the model take unconstrained numbers as '{name}' instead, "
                           f"such as the logits of the probabilities")
-        kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
-        if kind == "log" and not begin > 0:
-            raise Refusal(f"{where} is {begin:g}, but the search starts at this value and needs a "
-                          f"number above 0. Call the model with one, such as "
+        kind = "line" if negative else "log" if large or not 0 < bound_value < 1 else "logit"
+        if kind == "log" and not bound_value > 0:
+            raise Refusal(f"{where} is {bound_value:g}, but the search starts at this value and "
+                          f"needs a number above 0. Call the model with one, such as "
                           f"{self.plan.structure.model.name}({name}=1.0)")
         if bounds is None:
-            return Axis(name, index, kind, begin, *((-SURE, SURE) if kind == "logit"
-                                                    else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
+            return Axis(name, index, kind, bound_value, *((-SURE, SURE) if kind == "logit"
+                                                          else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
         low, high = map(float, bounds)
-        if not low <= begin <= high or low == high or (kind != "line" and not low > 0) or (
+        if not low <= bound_value <= high or low == high or (kind != "line" and not low > 0) or (
             kind == "logit" and not high < 1
         ):
             domain = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
             raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected bounds "
                              f"(lowest, highest){domain} that include the value of '{name}' in the "
-                             f"model, {begin:g}. Give other bounds, or call the model with another "
-                             f"value of '{name}'")
-        axis = Axis(name, index, kind, begin, 0.0, 0.0)
+                             f"model, {bound_value:g}. Give other bounds, or call the model with "
+                             f"another value of '{name}'")
+        axis = Axis(name, index, kind, bound_value, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
 
@@ -333,7 +333,7 @@ class EmpiricalBayes(Engine):
         outcome = Exact().run(replace(problem, plan=_lift(plan, self.names), known=known_chosen))
         note = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=top.value,
                             first=top.first, bound=_format_settings(model.bound, self.names))
-        status = outcome.status if top.arrived else Status.STALLED
+        status = outcome.status if top.converged else Status.STALLED
         return outcome.with_state(model=chosen_model)._replace(
             status=status, iterations=len(top.history) - 1, history=top.history,
             findings=(note, *_edges(axes, top), *outcome.findings))
@@ -370,8 +370,8 @@ def _format_settings(settings: Mapping[str, float | np.ndarray],
 def _edges(axes: list[Axis], top: Top) -> list[Finding]:
     """Settings whose evidence is equally high at an end of their range."""
     findings = []
-    for axis, u, logs in zip(axes, top.point, top.ends, strict=True):
-        name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
+    for axis, u, logs in zip(axes, top.point, top.edge_values, strict=True):
+        name = f"'{axis.setting}'" + (str(list(axis.entry)) if axis.entry else "")
         for log, edge, word in ((logs[0], axis.low, "smaller"), (logs[1], axis.high, "larger")):
             if log >= top.value - FLAT:
                 problem = (f"is at the end of the range that was searched, "

@@ -325,9 +325,9 @@ def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
            for name in block.names}
     pairs = set()
     for user in users(plan):
-        near = {user, *(name for uses in plan.structure.sites[user].uses.values()
-                        for name in uses)}
-        pairs |= set(itertools.permutations({own[name] for name in near if name in own}, 2))
+        neighbours = {user, *(name for uses in plan.structure.sites[user].uses.values()
+                              for name in uses)}
+        pairs |= set(itertools.permutations({own[name] for name in neighbours if name in own}, 2))
     return frozenset(pairs)
 
 
@@ -367,11 +367,11 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
 def _placed(plan: Plan, counts: dict[str, int]) -> tuple[dict[str, int], tuple[int, ...]]:
     """Block → its axis of the grid, none for a single node; and the sizes of these axes. Blocks of
     the same site have different ones."""
-    met, place, sizes = meeting(plan), {}, []
+    neighbours, place, sizes = meeting(plan), {}, []
     for name, count in counts.items():
         if count == 1:
             continue
-        taken = {place[other] for other in place if (name, other) in met}
+        taken = {place[other] for other in place if (name, other) in neighbours}
         free = (axis for axis, size in enumerate(sizes) if size == count and axis not in taken)
         place[name] = next(free, len(sizes))
         if place[name] == len(sizes):
@@ -393,15 +393,15 @@ def simplex(block: Block, marginals: Marginals) -> np.ndarray:
     if block.event == 0:
         corners = np.ones(loc.shape)
         return np.stack([corners, -corners]).astype(loc.dtype)
-    apart = np.array(block.vectors) if block.vectors else None  # vectors that do not interact
-    d = loc.shape[-1] if apart is None else apart.shape[1]
+    separate = np.array(block.vectors) if block.vectors else None  # vectors that do not interact
+    d = loc.shape[-1] if separate is None else separate.shape[1]
     helmert = np.tril(np.ones((d + 1, d + 1)))[1:]  # rows that are orthogonal to all before
     helmert[np.arange(d), np.arange(1, d + 1)] = -np.arange(1, d + 1)
     helmert /= np.linalg.norm(helmert, axis=1, keepdims=True)
     corners = np.sqrt(d + 1) * helmert.T
-    if apart is not None:
+    if separate is not None:
         out = np.zeros((d + 1, *loc.shape), loc.dtype)
-        out[:, apart] = corners[:, None, :]
+        out[:, separate] = corners[:, None, :]
         return out
     shape = (d + 1, *(1,) * (loc.ndim - 1), d)
     return np.broadcast_to(corners.reshape(shape), (d + 1, *loc.shape)).astype(loc.dtype)

@@ -102,7 +102,7 @@ def singular_correlations(plan: Plan, params: Params) -> list[tuple[str, tuple[i
 def propose_larger_scale(problem: Problem, prior: bool, maximize: Maximize) -> Proposal:
     """The optimum with a scale next to 0, or a correlation next to ±1, moved away from there."""
     plan = problem.plan
-    applies = (plan.groupings or plan.latents) and not plan.carried
+    applies = (plan.groupings or plan.latents) and not plan.sampled
     return Proposal("a larger scale",
                     lambda outcome: [_with_larger_scale(problem, prior, outcome)], maximize,
                     SCALE_ROUNDS if applies else 0)
@@ -217,7 +217,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, probe: bool
     Cost: an evaluation of each parameter that is near a bound.
     """
     plan, sites = problem.plan, problem.plan.structure.sites
-    if outcome.status is not Status.CONVERGED or plan.carried:
+    if outcome.status is not Status.CONVERGED or plan.sampled:
         return outcome
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
     skipped = {*(width.name for width in (*scale_parameters(plan), *noise_scales(plan))),
@@ -340,12 +340,12 @@ def propose_larger_gaps(problem: Problem, prior: bool, maximize: Maximize) -> Pr
                 *prior_points(problem, prior, given_start(plan, problem.start))] if small else []
 
     return Proposal("unequal entries", points, maximize,
-                    0 if plan.carried else GAP_ROUNDS)
+                    0 if plan.sampled else GAP_ROUNDS)
 
 
 def equal_entries(problem: Problem, params: Params) -> Iterator[Finding]:
     """Findings on ordered vectors of which some entries are equal."""
-    if problem.plan.carried:
+    if problem.plan.sampled:
         return
     for name, mask in uninformed_gaps(problem, {name: np.asarray(params[name]) for name in
                                                 problem.plan.free}).items():

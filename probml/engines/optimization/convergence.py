@@ -21,13 +21,12 @@ from probml.engines.optimization.identifiability import (
     check_coordinates,
     check_direction_from_start,
     check_flattest_direction,
-    find_infinite,
+    separation_finding,
 )
 from probml.engines.optimization.maximization import (
     BLOCK,
     OptimizerSettings,
     is_small_problem,
-    lacks_prior,
     lbfgs_optimum,
     maximize_by_lbfgs,
 )
@@ -37,7 +36,7 @@ from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
-from probml.plan.plan import Plan
+from probml.plan.plan import Plan, lacks_prior
 from probml.posteriors.posterior import unconstrained
 
 DISTANCE = 0.1  # by which entries are moved: this share of the way to the prior's point, and of
@@ -61,7 +60,7 @@ def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], init: 
 
     Cost: an evaluation by the program of EM, three where an M-step leaves entries unchanged.
     """
-    nudged = _moved(plan, params, jax.device_get(compiled_prior_point(plan, known)))
+    nudged = _perturb(plan, params, jax.device_get(compiled_prior_point(plan, known)))
     updated, value = _m_step(plan, static, nudged, init, known, rows)
     unchanged = {name: _unchanged(plan, name, nudged[name], updated[name], np.asarray(params[name]))
                  for name in nudged}
@@ -80,8 +79,8 @@ def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], init: 
     return Finding.of(Code.NO_INFORMATION, names=", ".join(names))
 
 
-def _moved(plan: Plan, params: Mapping[str, np.ndarray],
-           typical: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _perturb(plan: Plan, params: Mapping[str, np.ndarray],
+             typical: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Parameters with each entry moved by its own random share of DISTANCE."""
     random, result = np.random.default_rng(7), {}
     for name in plan.free:
@@ -91,10 +90,10 @@ def _moved(plan: Plan, params: Mapping[str, np.ndarray],
             first_only: list[Any] = [slice(1)] * _rank(plan, name)
             share = share[(..., *first_only)]
         with np.errstate(all="ignore"):
-            moved = domain.shaken((1 - DISTANCE) * value + DISTANCE * np.asarray(typical[name]),
-                                  -DISTANCE * share)  # a probability stays below 1
-            is_valid = np.isfinite(moved).all() and domain.holds(moved)
-        result[name] = moved.astype(value.dtype) if is_valid else value
+            perturbed = domain.shaken((1 - DISTANCE) * value + DISTANCE * np.asarray(typical[name]),
+                                      -DISTANCE * share)  # a probability stays below 1
+            is_valid = np.isfinite(perturbed).all() and domain.holds(perturbed)
+        result[name] = perturbed.astype(value.dtype) if is_valid else value
     return result
 
 
@@ -178,7 +177,7 @@ def continue_by_lbfgs(problem: Problem, settings: OptimizerSettings, outcome: Ou
     Cost: where parameters are still moving, that of MAP from there.
     """
     plan = problem.plan
-    if (outcome.status is not Status.CONVERGED or plan.carried or not plan.free
+    if (outcome.status is not Status.CONVERGED or plan.sampled or not plan.free
         or not (outcome.state.remaining_gain or plan.groupings)):
         return outcome
     remaining = outcome.state.remaining_gain
@@ -204,6 +203,13 @@ def predict_remaining_gain(outcome: Outcome, steps: float) -> float:
     return max(0.5 * float(steps * gain), float(np.finfo(float).tiny))
 
 
+def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
+    """A finding on parameters that a closed form has sent to infinity in one step, as the logit of
+    a share that is 1."""
+    names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
+    return (separation_finding(names),) if names else ()
+
+
 def diagnose_em_optimum(problem: Problem, outcome: Outcome, init: Start,
                         static: tuple) -> Outcome:
     """An outcome of EM, with a warning if there is no maximum, or it is one of many equal ones.
@@ -221,7 +227,7 @@ def diagnose_em_optimum(problem: Problem, outcome: Outcome, init: Start,
     # coefficients of rows, which an M-step determines whether or not columns are collinear
     closed_forms = all(block.form and not (block.form.joint and block.rowwise)
                        for block in all_blocks(plan, prior))
-    if plan.carried or problem.in_parts or hard or closed_forms and not plan.groupings:
+    if plan.sampled or problem.in_parts or hard or closed_forms and not plan.groupings:
         return outcome.noting(find_uninformed_entries(plan, outcome.params, init, problem.known,
                                                       problem.rows, static))
     return check_identifiability(OptimizerSettings(prior), problem, outcome)

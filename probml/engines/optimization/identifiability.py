@@ -4,7 +4,7 @@ is one of many equal ones, or rises for ever, so that there is no maximum (separ
 import enum
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -464,13 +464,6 @@ def find_separation(plan: Plan, hess0: np.ndarray, hess1: np.ndarray, shift: np.
     # positive numbers that grow tend to a limit, see check_coordinates
     is_growth = all(plan.structure.sites[name].domain.log_scale for name in names)
     return () if is_growth else (separation_finding(names),)
-
-
-def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
-    """A finding on parameters that a closed form has sent to infinity in one step, as the logit of
-    a share that is 1."""
-    names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
-    return (separation_finding(names),) if names else ()
 
 
 def separation_finding(names: Sequence[str]) -> Finding:

@@ -31,7 +31,7 @@ from probml.numerics.optimum import LBFGS, Optimum, maximize, negligible, newton
 from probml.numerics.process.threads import map_in_threads
 from probml.numerics.refinement import HostBFGS, maximize_whitened, refine
 from probml.plan.blocks import NEWTON
-from probml.plan.plan import Plan
+from probml.plan.plan import Plan, lacks_prior
 from probml.plan.sufficient_statistics import blocks_of_hessian
 from probml.posteriors.posterior import constrained, unconstrained
 from probml.typing import PyTree
@@ -190,10 +190,10 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     sample, scale, tolerance = rows, 1.0, engine.tolerance
     if is_sampled:
         # rows that are read in parts have padding between them
-        n_places = n if rows.held else int(rows.chunks) * rows.size
+        n_places = n if rows.in_memory else int(rows.chunks) * rows.size
         sample = take_rows(rows, np.linspace(0, n_places - 1, SAMPLE_ROWS).astype(int).reshape(
             -1, SAMPLE_CHUNK))
-        scale, tolerance = n / (SAMPLE_ROWS if rows.held else sample.weight), SAMPLE_TOLERANCE
+        scale, tolerance = n / (SAMPLE_ROWS if rows.in_memory else sample.weight), SAMPLE_TOLERANCE
 
     def block(state, count: jax.Array):
         u, hess0, _ = state
@@ -241,11 +241,6 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     return Outcome(constrained(plan, known, point), history, Status.DIVERGED if findings
                    else status,
                    len(history) - 1, findings, state=State(optimum=end))
-
-
-def lacks_prior(plan: Plan, prior: bool) -> bool:
-    """Whether some parameter has no proper prior in the objective."""
-    return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
 def run_in_blocks(engine: OptimizerSettings, block: Callable,
@@ -326,7 +321,7 @@ LBFGS_WORK, ROOT_WORK = 4, 32
 def has_coefficient_blocks(problem: Problem) -> bool:
     """Whether the rows are held and the Hessian has blocks for L-BFGS to be preconditioned by."""
     rows, plan = problem.rows, problem.plan
-    in_memory = not isinstance(rows, Summary) and rows.held
+    in_memory = not isinstance(rows, Summary) and rows.in_memory
     return in_memory and is_smooth(plan) and not problem.known.centring and (
         blocks_of_hessian(plan) is not None)
 
@@ -335,7 +330,7 @@ def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
                             params: Mapping) -> Outcome:
     """The optimum by L-BFGS, preconditioned by blocks of the Hessian."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    indices = np.array(present(blocks_of_hessian(plan)).places)
+    indices = np.array(present(blocks_of_hessian(plan)).coefficients)
     sample, scale = _rows_for_blocks(rows, problem.size, indices.shape[1])
 
     def block(u: jax.Array, count: int) -> tuple[PyTree, ...]:

@@ -291,8 +291,8 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
     logits = domain_flags(plan, "logarithmic") & ~domain_flags(plan, "log_scale") & (
         repeat_per_coordinate(plan, lambda name: sites[name].domain.rank == 0))
     return [*(propose("the mirror image of the estimates about the initial "
-                      "values", functools.partial(mirror, moved))
-              for moved in (unbounded, *[unbounded | logits] * bool(logits.any()))),
+                      "values", functools.partial(mirror, coordinates))
+              for coordinates in (unbounded, *[unbounded | logits] * bool(logits.any()))),
             *(propose("values drawn from the prior", functools.partial(draw, number))
               for number in range(0 if problem.asked else PRIOR_STARTS))]
 
@@ -307,9 +307,10 @@ def _several_optima(problem: Problem, prior: bool, best: Outcome, other: Outcome
     not."""
     u_hi, u_lo = (_coordinates(problem, opt.params) for opt in (best, other))
     parts = density.coordinate_slices(problem.plan)
-    gaps, moved = ({name: float(np.abs(way[part]).max(initial=0.0)) for name, part in parts.items()}
-                   for way in (u_hi - u_lo, u_hi - start))
-    different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * moved[name]}
+    gaps, distances = ({name: float(np.abs(difference[part]).max(initial=0.0)) for name,
+                        part in parts.items()}
+                       for difference in (u_hi - u_lo, u_hi - start))
+    different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * distances[name]}
     lower = final_objective(best) - final_objective(other)
     if (not different or lower > MAX_LOWER or _are_equivalent(problem, best, other, different)
             or _are_connected(problem, prior, best, other)):

@@ -119,7 +119,7 @@ def run_to_convergence(title: str, rows: Rows, state: PyTree, data: PyTree, adva
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
         racing, early = race if race is not None and race.on else None, not history
         # if rows are read in parts each evaluation is long
-        count = racing.first if racing and early else block if racing or rows.held else 1
+        count = racing.first if racing and early else block if racing or rows.in_memory else 1
         most = min((0 if early else done + 1) + count, max_evaluations)
         loop.state, values, ended = advance(loop.state, data, most)
         history.append(np.asarray(values, float))

@@ -67,10 +67,10 @@ def runs_per_program(plan: Plan, rows: int, runs: int) -> int:
 def runs_at_once(plan: Plan, rows: object, runs: int) -> int:
     """As `runs_per_program`, for rows on the device. Rows that are read again in each pass, or
     divided among devices, are passed over once for all runs."""
-    return runs_per_program(plan, _places(rows), runs) if type(rows) is Resident else runs
+    return runs_per_program(plan, _n_steps(rows), runs) if type(rows) is Resident else runs
 
 
-def _places(rows: Resident) -> int:
+def _n_steps(rows: Resident) -> int:
     """The number of rows, or of their steps."""
     steps = rows.stacked.steps
     return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
@@ -90,7 +90,7 @@ def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:
         return []
     if type(rows) is InPlaceRows:
         return [*rows.halves()]
-    if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
+    if rows.chunks % 2 or _n_steps(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
     count = UNEVEN_PARTS if plan.partially_observed and rows.chunks % UNEVEN_PARTS == 0 else 2
     stacked, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count

@@ -170,13 +170,14 @@ class Verdict(NamedTuple):
     """The diagnostics of a run of chains.
 
     Attributes:
-        findings: warnings first. steep: smaller steps may help. short: more draws may help.
+        findings: warnings first.
+        needs_smaller_steps, needs_more_draws: whether these may help.
         r_hat: the largest; NaN of one chain.
     """
 
     findings: list[Finding]
-    steep: bool
-    short: bool
+    needs_smaller_steps: bool
+    needs_more_draws: bool
     r_hat: float
 
 
@@ -286,7 +287,7 @@ class Chains:
         """Args: count: of chains. draws: to keep of each chain. method: NUTS.chain_method."""
         self.plan, self.frame, self.known, self.rows = plan, frame, known, rows
         self.settings, self.count = settings, count
-        method = method or ("parallel" if rows.lanes == 1
+        method = method or ("parallel" if rows.parallel_copies == 1
                             and jax.default_backend() == "cpu" else "vectorized")
         if rows.joint and method == "parallel":
             # on the devices, passes of different chains would wait for one another

@@ -64,7 +64,7 @@ class LatentSampler(Engine):
 
     def describe_method(self, problem: Problem) -> str:
         """The latent variables that are sampled with the parameters, in words."""
-        names, sites = problem.plan.carried, problem.plan.structure.sites
+        names, sites = problem.plan.sampled, problem.plan.structure.sites
         if not names:
             return ""
         each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
@@ -76,17 +76,17 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     """Raises Refusal if latent variables of weighted rows are sampled, or draws do not fit into
     memory."""
     plan, weights = problem.plan, problem.weights
-    if not plan.carried:
+    if not plan.sampled:
         return
     if weights is not None and not np.isin(weights, (0, 1)).all():
         raise Refusal(f"{engine} cannot fit {problem} with weights: a latent value of "
-                      f"'{plan.carried[0]}' is sampled for each row, and a row of weight 2 would "
+                      f"'{plan.sampled[0]}' is sampled for each row, and a row of weight 2 would "
                       "need two values. Repeat each row as often as its weight says, or "
                       f'integrate the variable out approximately, {engine}(integrate="all")')
     count = (problem.size or 0) * draws * sum(
-        int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
+        int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.sampled)
     if count > MAX_VALUES:
-        raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
+        raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.sampled[0]}' is "
                       f"sampled for each row, and the draws would be {count:,.0f} numbers, more "
                       f"than the limit of {MAX_VALUES:,.0f}. Give fewer rows"
                       f"{' or a smaller draws=' * (engine == 'NUTS')}, or integrate the variable "
@@ -163,7 +163,7 @@ def _for_each_draw(program: Callable, plan: Plan, draws: Draws, known: Known, ro
         *((name, draws.values[name]) for name in plan.free), *draws.inside.items())}
     most = min(MAX_BATCH, max(BATCH_NUMBERS // max(rows.size * entries, 1), 1),
                2 * math.prod(lead) - 1)
-    found = in_batches(lambda some, at: program(plan, some, known, rows, key, at), flat,
+    found = in_batches(lambda batch, keys: program(plan, batch, known, rows, key, keys), flat,
                        1 << most.bit_length() - 1)
     return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), found)
 

@@ -56,7 +56,7 @@ def check_normal_approximation(problem: Problem, normal: Normal,
     worst, power_law = heavy_tail(densities, [normal], problem.seed)
     if worst >= 0 and (power_law or finding is None):
         owners = density.coordinate_names(problem.plan)
-        name = owners[worst] if worst < len(owners) else problem.plan.carried[0]
+        name = owners[worst] if worst < len(owners) else problem.plan.sampled[0]
         return tuple(filter(None, (
             finding, Finding.of(Code.HEAVY_TAIL if power_law else Code.WIDER, name))))
     return () if finding is None else (finding,)

@@ -87,7 +87,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
         if problem.mode_is_atypical:
             return point
         at_prior = {name for tie in ties
-                 for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
+                 for name in (tie.name,
+                              *(tie.tied_with if tie.kind in ("spread", "product") else ()))}
         (init,) = first_points(problem, True, closed=False)
         return {name: placed(point[name]) if name in at_prior else value
                 for name, value in init.items()}
@@ -127,13 +128,13 @@ def other_starts(plan: Plan, known: Known, seed: int, start: SiteValues) -> np.n
 
 def size(plan: Plan, rows: Rows) -> int:
     """The number of unbounded coordinates of parameters, and of rows that a sampler moves."""
-    return density.unbounded_size(plan) + (row_coordinates.size(plan, rows) if plan.carried else 0)
+    return density.unbounded_size(plan) + (row_coordinates.size(plan, rows) if plan.sampled else 0)
 
 
 def coordinates(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     """Unbounded coordinates of parameters, and 0 for those of rows that a sampler moves, (d,)."""
     u = unconstrained(plan, placed_all(dict(params)), known)
-    return placed(np.pad(u, (0, size(plan, rows) - u.size))) if plan.carried else u
+    return placed(np.pad(u, (0, size(plan, rows) - u.size))) if plan.sampled else u
 
 
 @jit(static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
@@ -185,11 +186,12 @@ class Ascent(NamedTuple):
         """The ends of optimisations from points (n, d), on the host; Args as of `_optima`."""
         parts, moving = [], np.ones(points.shape[1], points.dtype) if moving is None else moving
         for low in range(0, len(points), POINTS):
-            some = points[low : low + POINTS]
-            whole = np.concatenate([some, np.repeat(some[:1], POINTS - len(some), 0)])
-            found = jax.device_get(_optima(self.plan, self.newton, whole, len(some), moving, steps,
+            batch = points[low : low + POINTS]
+            padded = np.concatenate([batch, np.repeat(batch[:1], POINTS - len(batch), 0)])
+            found = jax.device_get(_optima(self.plan, self.newton, padded, len(batch), moving,
+                                           steps,
                                            self.tolerance, self.known, self.rows))
-            parts.append(jax.tree.map(lambda leaf, some=some: leaf[: len(some)], found))
+            parts.append(jax.tree.map(lambda leaf, batch=batch: leaf[: len(batch)], found))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def evaluate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -228,8 +230,8 @@ def find_mode_and_curvature(
     uncorrelated, widest = np.zeros(u.size, bool), np.full(u.size, np.inf)
     uncorrelated[:count] = repeat_per_coordinate(plan, fixed.__contains__)
     widest[:count] = np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
-    newton = not (fixed or known.centring or plan.carried) and newton_pays(plan)
-    ascent = Ascent(plan, known, rows, newton, ROWS_TOLERANCE if plan.carried else 1e-12)
+    newton = not (fixed or known.centring or plan.sampled) and newton_pays(plan)
+    ascent = Ascent(plan, known, rows, newton, ROWS_TOLERANCE if plan.sampled else 1e-12)
     if uncorrelated.all():
         frame, hessian, starts = curvature.measure(ascent.evaluate, u, normals, uncorrelated,
                                                    widest)
@@ -244,10 +246,12 @@ def find_mode_and_curvature(
         converged = np.isfinite(found.value) & (
             norms <= np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(found.value)))
         scales = np.abs(found.point - points)[:, :count][:, domain_flags(plan, "log_scale")]
-        near = np.isfinite(found.value) & (converged | (scales.max(1, initial=0.0) < MAX_LOG_FALL))
-    modes = np.where(near[:, None], found.point, points)
+        is_plausible = np.isfinite(found.value) & (converged
+                                                   | (scales.max(1, initial=0.0) < MAX_LOG_FALL))
+    modes = np.where(is_plausible[:, None], found.point, points)
     best = 0 if others is None else index_of_highest(found.value, converged, MIN_GAIN)
-    known_hessian = -(found.hessian if near[best] else found.first)[best] if newton else None
+    known_hessian = -(found.hessian if is_plausible[best]
+                      else found.first)[best] if newton else None
     frame, hessian, starts = curvature.measure(ascent.evaluate, modes[best], normals, uncorrelated,
                                                widest, known_hessian)
     # from the mode, in standard deviations
@@ -340,7 +344,7 @@ def refine_flat_directions(problem: Problem, mode: Mode, dist: float,
     frame, lowest = mode.frame, np.asarray(mode.frame.curvature).min(initial=np.inf)
     is_sharp = lowest > curvature.FLAT_CURVATURE and np.isfinite(dist) and bool(mode.converged)
     runs_away = lowest < -curvature.FLAT_CURVATURE and hyperparameters(plan)
-    if (is_sharp or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
+    if (is_sharp or runs_away or plan.sampled or frame.root.ndim == 1 or problem.in_parts
         or problem.size * frame.centre.size > MAX_WORK):
         return mode
     dtype, ascent = np.asarray(frame.centre).dtype, Ascent(
@@ -423,12 +427,12 @@ def find_start_mode(problem: Problem, engine: str, normals: np.ndarray, centred:
     if centred:
         known = known._replace(centring=centring.non_centred(plan))
     others, start = None, coordinates(plan, params, known, rows)
-    if plan.carried:
+    if plan.sampled:
         noise = np.random.default_rng([problem.seed, 3]).standard_normal((STARTS, start.size))[1:]
         others = np.asarray(start) + (START_DEVIATION * noise).astype(start.dtype)
     elif steps:
         others = other_starts(plan, known, problem.seed, problem.start)
-    if known.centring and not plan.carried:
+    if known.centring and not plan.sampled:
         known, mode = measure_balanced_mode(plan, start, known, rows, normals, others, steps)
     else:
         mode = measure_mode(plan, fixed, start, known, rows, normals, others, steps)

@@ -66,9 +66,9 @@ class Source:
         self.noise, self.used = noise, {"normal": 0, "uniform": 0, "keys": 0}
 
     def _next(self, kind: str, shape: Shape) -> jax.Array:
-        begin = self.used[kind]
-        self.used[kind] = begin + math.prod(shape)
-        return getattr(self.noise, kind)[begin : self.used[kind]].reshape(shape)
+        start = self.used[kind]
+        self.used[kind] = start + math.prod(shape)
+        return getattr(self.noise, kind)[start : self.used[kind]].reshape(shape)
 
     def normal(self, shape: Shape) -> jax.Array:
         """Standard normal numbers."""

@@ -235,14 +235,15 @@ def separate_equal_states(plan: Plan, params: Mapping, seed: int) -> dict[str, n
         names |= _parameters_of_equal_states(plan, params, variable)
     if not names:
         return None
-    random, moved = np.random.default_rng([seed, 5]), {name: np.asarray(value)
-                                                       for name, value in params.items()}
+    random, separated = np.random.default_rng([seed, 5]), {name: np.asarray(value)
+                                                           for name, value in params.items()}
     for name in sorted(names):
-        step = SEPARATION * (1 + random.standard_normal(moved[name].shape))
+        step = SEPARATION * (1 + random.standard_normal(separated[name].shape))
         domain = sites[name].domain
-        value = domain.shaken(moved[name], step)
-        moved[name] = value.astype(moved[name].dtype) if domain.holds(value) else moved[name]
-    return moved
+        value = domain.shaken(separated[name], step)
+        separated[name] = (value.astype(separated[name].dtype) if domain.holds(value)
+                           else separated[name])
+    return separated
 
 
 def _parameters_of_equal_states(plan: Plan, params: Mapping, variable: str) -> set[str]:
@@ -315,5 +316,6 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
 def _filled(rows: Chunk) -> Chunk:
     """Rows whose partially observed vectors, filled by column means, count as observed."""
     return rows._replace(
-        seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={}
+        observed={name: mask for name, mask in rows.observed.items() if name not in rows.missing},
+        missing={}
     )

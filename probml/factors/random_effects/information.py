@@ -74,7 +74,7 @@ def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     sites, fixed = plan.structure.sites, environment(plan, params, known)
     varying = {name: row_environment(plan, known, rows, name) for name in plan.grouped}
     data = {name: (cells(sites[name], rows.values[name]),
-                   cells(sites[name], rows.seen[name]) if name in rows.seen else None)
+                   cells(sites[name], rows.observed[name]) if name in rows.observed else None)
             for name in plan.grouped}
 
     def residuals(point: Mapping):
@@ -165,8 +165,8 @@ def unit_steps(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Arra
 def by_member(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Array:
     """An array of an effect's shape, with `tail` axes more → (members, coordinates, tail)."""
     axis = grouping.axes[i]
-    moved = array[None] if axis is None else jnp.moveaxis(array, axis, 0)
-    return moved.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
+    member_first = array[None] if axis is None else jnp.moveaxis(array, axis, 0)
+    return member_first.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
 
 
 def to_site_shape(grouping: Grouping, i: int, array: A) -> A:

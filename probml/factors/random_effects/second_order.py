@@ -58,29 +58,29 @@ class Expansion(NamedTuple):
 
     log: jax.Array
     slope: jax.Array
-    bend: jax.Array
+    curvature: jax.Array
 
     def information(self, plan: Plan, shift: jax.Array) -> Information:
         """The information of the rows at shifts δ of the effects, (members,)."""
-        log, slope, bend = self._moved(plan, shift)
+        log, slope, bend = self._shifted(plan, shift)
         none = jnp.zeros(0, log.dtype)
         return Information(log.sum(), EffectVector(slope[:, None], none), -bend[:, None, None],
                            jnp.zeros((len(log), 1, 0), log.dtype), none.reshape(0, 0))
 
     def member_logs(self, plan: Plan, shifts: jax.Array) -> jax.Array:
         """log p of the rows of each member at several shifts, (members, points)."""
-        return jax.vmap(lambda shift: self._moved(plan, shift)[0], 1, 1)(shifts)
+        return jax.vmap(lambda shift: self._shifted(plan, shift)[0], 1, 1)(shifts)
 
-    def _moved(self, plan: Plan, shift: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _shifted(self, plan: Plan, shift: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Value and derivatives, from b = slope − bend / c and k = −bend / c². Where b is a
         difference of numbers so large that it is rounding, so is the value: lower by more than
         that, so that no density is high there."""
         c = present(plan.groupings[0].exponent)
-        rise, lost = self.bend / c * jnp.expm1(c * shift), jnp.abs(self.bend / c * shift)
+        rise, lost = self.curvature / c * jnp.expm1(c * shift), jnp.abs(self.curvature / c * shift)
         lost *= ROUNDINGS * jnp.finfo(lost.dtype).eps
-        log = self.log + (self.slope - self.bend / c) * shift + rise / c
+        log = self.log + (self.slope - self.curvature / c) * shift + rise / c
         log -= jnp.where(lost > MAX_LOST, lost, 0.0)
-        return log, self.slope + rise, self.bend * jnp.exp(c * shift)
+        return log, self.slope + rise, self.curvature * jnp.exp(c * shift)
 
 
 def expand(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -139,7 +139,7 @@ def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     return jax.vmap(row_log, axis_size=len(rows.weights))(
         {name: row_environment(plan, known, rows, name) for name in plan.grouped},
         {name: rows.values[name] for name in plan.grouped},
-        {name: rows.seen[name] for name in plan.grouped if name in rows.seen})
+        {name: rows.observed[name] for name in plan.grouped if name in rows.observed})
 
 
 def _total(plan: Plan, params: Mapping, known: Known, rows: Chunk):

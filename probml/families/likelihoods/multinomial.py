@@ -47,7 +47,7 @@ class Multinomial(_Counts):
 
     def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         table = natural["log"]
-        x, whole = _mask_missing(x, seen, table.dtype)
+        x, is_complete = _mask_missing(x, seen, table.dtype)
         table = floored(table).reshape(len(table), -1)
         value = unfloored(x.reshape(len(x), -1) @ table.T)
         possible = (x >= 0).all((1, 2))[:, None]

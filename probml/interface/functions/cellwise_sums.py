@@ -46,13 +46,13 @@ class Table(NamedTuple):
 
     Attributes:
         log: (*states, members, elements of one).
-        looks: for each member the sites whose states these are, in their order.
-        where: for each member and site the cell on which each element depends.
+        sites: for each member the sites whose states these are, in their order.
+        cells: for each member and site the cell on which each element depends.
     """
 
     log: jax.Array
-    looks: tuple[tuple[str, ...], ...]
-    where: tuple[tuple[np.ndarray, ...], ...]
+    sites: tuple[tuple[str, ...], ...]
+    cells: tuple[tuple[np.ndarray, ...], ...]
 
 
 class Variables(NamedTuple):
@@ -139,7 +139,7 @@ def join_alike_variables(tables: Sequence[Table], hidden: Mapping[str, States]) 
         return name
 
     for table in tables:
-        for members in zip(*table.looks, strict=True):
+        for members in zip(*table.sites, strict=True):
             kinds: dict[tuple, str] = {}
             for name in members:
                 first = kinds.setdefault((remove_numbers(name), *hidden[name][1:]), name)
@@ -161,17 +161,17 @@ def as_factors(tables: Sequence[Table], variables: Variables) -> tuple[list[Part
     parts, moves = [], []
     for table in tables:
         members: dict[tuple[str, ...], list[int]] = {}
-        for m, names in enumerate(table.looks):
+        for m, names in enumerate(table.sites):
             members.setdefault(tuple(variables.of[name][0] for name in names), []).append(m)
         for names, numbers in members.items():
             repeated = len(set(names)) < len(names)
             if repeated and len(names) > 2:
                 return None
-            complete = len(numbers) == len(table.looks)
+            complete = len(numbers) == len(table.sites)
             log = table.log if complete else jnp.take(table.log, np.array(numbers), -2)
             log = log.reshape(*log.shape[:-2], math.prod(log.shape[-2:]))
-            where = [np.concatenate([_numbered(table.where[m][place],
-                                               variables.of[table.looks[m][place]][1])
+            where = [np.concatenate([_numbered(table.cells[m][place],
+                                               variables.of[table.sites[m][place]][1])
                                      for m in numbers]) for place in range(len(names))]
             if not repeated:
                 parts.append(Part(log, dict(zip(names, where, strict=True))))
@@ -194,15 +194,15 @@ class _TracedFunction(NamedTuple):
 
     Attributes:
         free: the continuous sites that are unseen, name → shape.
-        looks: name → the hidden sites at which its log density, or its value, looks.
+        parents: name → the hidden sites at which its log density, or its value, looks.
         computed: the names of the deterministics.
         owners: the names whose logs, and values, are the results of `program`, whose inputs are the
             hidden sites and then the free ones, each in order.
     """
 
-    hidden: dict[str, States]
+    discrete: dict[str, States]
     free: dict[str, tuple[int, ...]]
-    looks: dict[str, tuple[str, ...]]
+    parents: dict[str, tuple[str, ...]]
     computed: tuple[str, ...]
     owners: tuple[str, ...]
     program: ClosedJaxpr
@@ -222,11 +222,11 @@ def sum_out_cells(call: Callable[[], object], names: Iterable[str],
             one; a site has no finite list of values.
     """
     traced = _trace_function(call, set(names), given, weights)
-    hidden = {name for name, looks in traced.looks.items() if looks and name not in traced.free}
-    mixed = [name for name in traced.free if traced.looks[name]]
-    fixed = {name: states.everywhere()[0] for name, states in traced.hidden.items()}
+    hidden = {name for name, looks in traced.parents.items() if looks and name not in traced.free}
+    mixed = [name for name in traced.free if traced.parents[name]]
+    fixed = {name: states.everywhere()[0] for name, states in traced.discrete.items()}
     result, values = run_in_part(call, hidden, traced.free, fixed, given, mixed)
-    numpyro.factor(next(iter(traced.hidden)), _evidence(traced, values, weights))
+    numpyro.factor(next(iter(traced.discrete)), _evidence(traced, values, weights))
     return result
 
 
@@ -256,31 +256,32 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
 
 def _evidence(traced: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
-    positions = [i for i, name in enumerate(traced.owners) if traced.looks[name]
+    positions = [i for i, name in enumerate(traced.owners) if traced.parents[name]
                  and name not in traced.computed]
     program, numbers = levels.restrict(traced.program, positions)
-    inputs = [*sorted(traced.hidden), *sorted(values)]
+    inputs = [*sorted(traced.discrete), *sorted(values)]
     names = [inputs[i] for i in numbers]
     tables = compute_tables(program, [traced.owners[i] for i in positions],
-                            {name: traced.hidden[name] for name in names if name in traced.hidden},
+                            {name: traced.discrete[name] for name in names
+                             if name in traced.discrete},
                             {name: values[name] for name in names if name in values})
     best = set() if weights is None else set(weights.best)
     for name in (traced.owners[i] for i in positions):
-        others = [site for site in traced.looks[name] if site not in best]
-        if name in best and name not in traced.hidden and others:
+        others = [site for site in traced.parents[name] if site not in best]
+        if name in best and name not in traced.discrete and others:
             raise Refusal(f"decode(sites=[{listed(sorted(best))}]): '{name}' is in a scan that "
                           f"depends on '{others[0]}', so the most probable '{name}' cannot be "
                           "computed alone. Name both, "
                           f"sites=[{listed(sorted({*best, others[0]}))}]")
-    groupings = [join_alike_variables(tables, traced.hidden), separate_variables(traced.hidden)]
-    failure = Tangled(tuple(traced.hidden))
+    groupings = [join_alike_variables(tables, traced.discrete), separate_variables(traced.discrete)]
+    failure = Tangled(tuple(traced.discrete))
     for variables in groupings if groupings[0].joined else groupings[1:]:
         factors = as_factors(tables, variables)
         if factors is None or any(0 < len(best & set(sites)) < len(sites)
                                   for sites in variables.joined.values()):
             continue
         parts, moves = factors
-        parts += [] if weights is None else _weight_factors(weights, traced.hidden, variables)
+        parts += [] if weights is None else _weight_factors(weights, traced.discrete, variables)
         maximised = {variables.of[name][0] for name in best if name in variables.of}
         try:
             total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, maximised)

@@ -47,7 +47,7 @@ class SummedOut:
 
     def __init__(self, name: str, how: str = "discrete and latent in a scan, where it is summed "
                                              "out"):
-        self.name, self.how = name, how
+        self.name, self.treatment = name, how
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__") and attribute != "__jax_array__":
@@ -56,9 +56,9 @@ class SummedOut:
 
     def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
-            f"site '{self.name}' is {self.how}, so code after the scan cannot use its value. Move "
-            f"every site that depends on '{self.name}' into the function that is passed to scan"
-        )
+            f"site '{self.name}' is {self.treatment}, so code after the scan cannot use its value. "
+            f"Move every site that depends on '{self.name}' into the function that is passed to "
+            "scan")
 
 
 for _name in ("getitem iter len float bool array neg abs add radd sub rsub mul rmul truediv "
@@ -70,19 +70,19 @@ class Loop(NamedTuple):
     """The body of a scan whose latent sites are summed or integrated out.
 
     Attributes:
-        hidden: its latent discrete sites; shapes: of its latent continuous sites.
+        discrete: its latent discrete sites; shapes: of its latent continuous sites.
         given: sites that a handler around the scan conditions on, name → values of all steps.
     """
 
     body: Callable
-    hidden: Mapping[str, States]
+    discrete: Mapping[str, States]
     shapes: Mapping[str, tuple[int, ...]]
     given: SiteValues
 
     @property
     def name(self) -> str:
         """The first of its discrete sites."""
-        return next(iter(self.hidden))
+        return next(iter(self.discrete))
 
     def trace(self, carry: object, x: object, step: object,
               values: Mapping) -> tuple[dict, PyTree, PyTree]:
@@ -106,14 +106,14 @@ class Loop(NamedTuple):
 
     def lowest(self) -> dict[str, jax.Array]:
         """Each discrete site of a step, all of its cells in the lowest state."""
-        return {name: jnp.full(states.shape, states.low) for name, states in self.hidden.items()}
+        return {name: jnp.full(states.shape, states.low) for name, states in self.discrete.items()}
 
     def joint(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, jax.Array]]:
         """The joint states of some sites, (joint states, sites), and each site with all of its
         cells in one, for each of these."""
-        grid = np.array(list(itertools.product(*(range(self.hidden[name].count)
+        grid = np.array(list(itertools.product(*(range(self.discrete[name].count)
                                                  for name in names))), int)
-        return grid, {name: self.hidden[name].everywhere()[grid[:, i]]
+        return grid, {name: self.discrete[name].everywhere()[grid[:, i]]
                       for i, name in enumerate(names)}
 
 
@@ -136,15 +136,15 @@ def sum_out_scan(msg: dict, weights: StateWeights | None = None) -> None:
     if call is None or msg["value"] is not None:  # integrated out already
         return
     loop = loop_of(call, conditioned_values(msg))
-    if not loop.hidden:
+    if not loop.discrete:
         return
     init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
     values = _draw_continuous(loop, call) if loop.shapes else {}
     logs = {} if weights is None else {name: weights.of(states, call.length)
-                                       for name, states in loop.hidden.items()}
+                                       for name, states in loop.discrete.items()}
     if call.reverse:
         xs, values, logs = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, logs))
-    semiring = SUM if weights is None else weights.semiring(loop.hidden)
+    semiring = SUM if weights is None else weights.semiring(loop.discrete)
     numpyro.factor(loop.name, _evidence(loop, init, xs, values, call.length, logs, semiring))
     stand_in = SummedOut(loop.name)
     shapes = jax.eval_shape(lambda: loop.trace(init, call.first_x, 0, loop.blank())[1])
@@ -216,13 +216,13 @@ class _StepTables(NamedTuple):
 
     Attributes:
         tree: of the carry.
-        chain, below: the discrete sites on which the carry depends, and the others.
+        chain, step_sites: the discrete sites on which the carry depends, and the others.
     """
 
     loop: Loop
     tree: PyTreeDef
     chain: tuple[str, ...]
-    below: tuple[str, ...]
+    step_sites: tuple[str, ...]
     cells: "_Cells"
     semiring: Semiring
 
@@ -233,7 +233,7 @@ class _StepTables(NamedTuple):
         total = jnp.zeros((len(grid), count))
         for i, name in enumerate(names):
             if name in weights:
-                states = self.loop.hidden[name]
+                states = self.loop.discrete[name]
                 logs = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
                 total = total.at[:, : states.cells].add(logs)
         return total
@@ -242,7 +242,7 @@ class _StepTables(NamedTuple):
                  weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
         """The log density of each cell at a joint state of the chain, that of what depends on no
         cell, and the carry."""
-        grid, sub_states = self.loop.joint(self.below)
+        grid, sub_states = self.loop.joint(self.step_sites)
 
         def run(state: Mapping) -> tuple[jax.Array, list]:
             logs, carries = self.loop.run(jax.tree.unflatten(self.tree, carry), x, t,
@@ -250,7 +250,8 @@ class _StepTables(NamedTuple):
             return jnp.concatenate(logs), jax.tree.leaves(carries)
 
         logs, carries = jax.vmap(run, axis_size=len(grid))(sub_states)
-        terms = self.weights(weights, self.below, self.cells.number) + self.cells.sum_below(logs)
+        terms = self.weights(weights, self.step_sites,
+                             self.cells.number) + self.cells.sum_below(logs)
         log = self.cells.sum_chain(logs[0], self.semiring.logs(terms, 0))
         return log[:-1], log[-1], [leaf[0] for leaf in carries]
 
@@ -274,7 +275,7 @@ def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int
     x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], all_steps)
     varies, order, chain = _dependence(loop, init, x, drawn)
     start, tree = jax.tree.flatten(init)
-    below = tuple(name for name in loop.hidden if name not in chain)
+    below = tuple(name for name in loop.discrete if name not in chain)
     steps = _StepTables(loop, tree, chain, below,
                         _cells_of_elements(loop, init, x, drawn, order, chain), semiring)
     joint = len(loop.joint(chain)[0])
@@ -333,9 +334,9 @@ def _dependence(loop: Loop, init: object, x: object,
     closed = jaxpr_of(after)(states, *flat)
     depends = levels.dependencies(closed)
     first, inputs = len(states), sorted(states)
-    chain = tuple(name for name in loop.hidden if any(inputs.index(name) in depends[leaf]
-                                                      for leaf in range(len(flat))))
-    joint = math.prod(loop.hidden[name].count for name in chain)
+    chain = tuple(name for name in loop.discrete if any(inputs.index(name) in depends[leaf]
+                                                        for leaf in range(len(flat))))
+    joint = math.prod(loop.discrete[name].count for name in chain)
     varying = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
     order, late = 1, set(varying)  # leaves that depend on the states of so many steps, or more
     while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
@@ -365,32 +366,33 @@ class _Cells(NamedTuple):
 
     Attributes:
         chain: the cell of the chain of each element, in this step and the earlier ones.
-        below: the cell of each element, of the sites on which the carry does not depend.
-        above: the cell of the chain of each of the latter cells.
+        step_cells: the cell of each element, of the sites on which the carry does not depend.
+        chain_cells: the cell of the chain of each of the latter cells.
         chains: the number of cells of the chain.
     """
 
     chain: np.ndarray
-    below: np.ndarray
-    above: np.ndarray
+    step_cells: np.ndarray
+    chain_cells: np.ndarray
     chains: int
 
     @property
     def number(self) -> int:
         """The number of cells below the chain."""
-        return len(self.above)
+        return len(self.chain_cells)
 
     def sum_below(self, logs: jax.Array) -> jax.Array:
         """The log densities of elements, (states, elements) → of cells below, (states, cells)."""
-        return jax.ops.segment_sum(logs.T, np.where(self.below == NONE, self.number, self.below),
+        return jax.ops.segment_sum(logs.T,
+                                   np.where(self.step_cells == NONE, self.number, self.step_cells),
                                    self.number + 1)[:-1].T
 
     def sum_chain(self, logs: jax.Array, cells: jax.Array) -> jax.Array:
         """The log densities of elements, and of the cells below → those of each cell of the chain,
         and, last, of what depends on none."""
-        where = np.concatenate([self.chain, self.above])
+        where = np.concatenate([self.chain, self.chain_cells])
         return jax.ops.segment_sum(
-            jnp.concatenate([jnp.where(self.below == NONE, logs, 0.0), cells]),
+            jnp.concatenate([jnp.where(self.step_cells == NONE, logs, 0.0), cells]),
             np.where(where == NONE, self.chains, where), self.chains + 1)
 
 
@@ -404,7 +406,7 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
     Raises:
         ModelError: an element depends on two cells.
     """
-    names, states = list(loop.hidden), list(loop.lowest().values())
+    names, states = list(loop.discrete), list(loop.lowest().values())
 
     def last(all_states: PyTree, x: PyTree, drawn: PyTree):
         carry = init
@@ -414,15 +416,15 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
 
     closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
     tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
-    sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == in_chain),
+    sizes = [max((s.cells for name, s in loop.discrete.items() if (name in chain) == in_chain),
                  default=int(in_chain)) for in_chain in (True, False)]
 
     def refused(name: str) -> ModelError:
         return ModelError(
-            f"site '{name}' in a scan has {loop.hidden[name].cells} elements. They must be summed "
-            "out one by one, but another site of the same step depends on several of them. Put "
-            f"both sites in one plate, in which each element depends only on its own '{name}'. If "
-            f"they must depend on several, give '{name}' in the data")
+            f"site '{name}' in a scan has {loop.discrete[name].cells} elements. They must be "
+            "summed out one by one, but another site of the same step depends on several of them. "
+            f"Put both sites in one plate, in which each element depends only on its own '{name}'. "
+            f"If they must depend on several, give '{name}' in the data")
 
     columns: list[list[np.ndarray]] = [[], []]
     for aval, cell_map in zip(closed.out_avals, cells(closed, tracked), strict=True):

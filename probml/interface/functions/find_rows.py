@@ -40,11 +40,11 @@ class RowsReading(Reading):
     Args:
         plate: its name; None: the last batch axis of the sites `along`.
         along: sites in no plate whose last batch axis runs along the rows.
-        shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
-            the function is given zeros in their place.
+        placeholders: arguments that are observed and nothing else, name → (trailing shape, dtype
+            kind): the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
         computed: observed sites whose values the function computes from arguments.
-        every: arguments of whose values the function computes the set or the maximum, name → the
+        distinct: arguments of whose values the function computes the set or the maximum, name → the
             distinct values in order, as they were when the function was first read.
         size_settings: settings that are the number of rows.
         sites: the names of all, and of what is computed.
@@ -54,9 +54,9 @@ class RowsReading(Reading):
 
     plate: str | None
     along: tuple[str, ...]
-    shown: Mapping[str, tuple]
+    placeholders: Mapping[str, tuple]
     columns: Mapping[str, str]
-    every: Mapping[str, tuple]
+    distinct: Mapping[str, tuple]
     size_settings: tuple[str, ...] = ()
     computed: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
@@ -68,9 +68,9 @@ class RowsReading(Reading):
         arguments = {arg: inputs[name] for name, arg in self.inputs.items()}
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
-                      for name, (shape, kind) in self.shown.items()}
+                      for name, (shape, kind) in self.placeholders.items()}
         arguments |= {name: with_known_values(arguments[name], values)
-                      for name, values in self.every.items()}
+                      for name, values in self.distinct.items()}
         settings = {**settings, **dict.fromkeys(self.size_settings, rows)}
         with unchecked(), AsRows(self.plate, self.along, rows, self.uncounted):
             return self.call({**settings, **arguments})
@@ -134,14 +134,14 @@ def find_row_candidates(survey: Survey, chosen: str | None = None) -> list[Candi
     if chosen is None:
         return found
     plates = {name: None for site in survey.sites.values() for name in site.plates}
-    if chosen not in plates and chosen not in {site.name for site in survey.seen}:
+    if chosen not in plates and chosen not in {site.name for site in survey.observed_sites}:
         return ("it is neither a plate nor an observed site of the function, which has the plates "
-                f"{listed(plates)} and observes {listed(s.name for s in survey.seen)}")
+                f"{listed(plates)} and observes {listed(s.name for s in survey.observed_sites)}")
     hits = [] if isinstance(found, str) else [
         candidate for candidate in found if chosen == candidate[0] or chosen in candidate[1]]
     latent = next((survey.as_written(site).name for site in survey.sites.values()
                    if chosen in site.plates and not (site.observed or site.discrete)), None)
-    outside = next((site.name for site in survey.seen if chosen not in site.plates), None)
+    outside = next((site.name for site in survey.observed_sites if chosen not in site.plates), None)
     if hits or chosen not in plates:
         return hits or (found if isinstance(found, str) else f"the last axis of '{chosen}' differs "
                                                             f"from that of the other sites")
@@ -154,7 +154,7 @@ def _find_row_candidates(survey: Survey) -> list[Candidate] | str:
         return "the function has a scan"
     if any(site.factor and not site.plates for site in survey.sites.values()):
         return "the function has a factor outside plates"
-    if not survey.seen:
+    if not survey.observed_sites:
         return "only factors are observed"
     columns = survey.columns
     common = [name for name in columns[0].plates
@@ -184,8 +184,9 @@ def _find_row_candidates(survey: Survey) -> list[Candidate] | str:
 def has_many_joint_states(survey: Survey, plate: str | None) -> bool:
     """Whether rows along a plate would go through many joint values of discrete sites of several
     cells, outside rows or within one."""
-    outside = sum(site.bits for site in survey.hidden if plate not in site.plates)
-    inner = sum(site.bits / site.plates[plate][1] for site in survey.hidden if plate in site.plates)
+    outside = sum(site.bits for site in survey.discrete_latents if plate not in site.plates)
+    inner = sum(site.bits / site.plates[plate][1] for site in survey.discrete_latents
+                if plate in site.plates)
     return outside > math.log2(MOST_JOINT_VALUES) or inner > MOST_BITS_IN_ROW
 
 
@@ -223,12 +224,12 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
     """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not by_row:
         return f"no argument has the length of {rows_text} ({size})"
-    for site in survey.seen:
+    for site in survey.observed_sites:
         shape = np.shape(site.value)
         if shape[len(shape) - len(site.event) :] != site.event:
             return (f"'{site.name}' has values of shape {shape}, but one draw of its distribution "
                     f"has shape {site.event}")
-    observed = {id(site.value) for site in survey.seen}
+    observed = {id(site.value) for site in survey.observed_sites}
     infinite = next((name for name, value in by_row.items() if id(value) not in observed
                      and value.dtype.kind == "f" and np.isinf(value).any()), None)
     if infinite is not None:
@@ -247,7 +248,7 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
                 along: tuple[str, ...], by_row: SiteValues, distinct: Mapping[str, tuple],
                 sized: tuple[str, ...]) -> ReadModel:
     other_args = {name: value for name, value in arguments.items() if name not in by_row}
-    shared = next((site.name for site in survey.seen for value in other_args.values()
+    shared = next((site.name for site in survey.observed_sites for value in other_args.values()
                    if site.value is value and not site.fixed), None)
     if shared is not None:
         raise ModelError(f"the observed values of '{shared}' have "
@@ -261,7 +262,7 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
                           batch=survey.subsample_sizes.get(plate or ""))
     trial = bind(model, reading, other_args, by_row)
     structure = trace_structure(trial, {name: items[arg] for name, arg in names.items()})
-    columns = [site for site in survey.seen if not site.fixed or plate in site.plates
+    columns = [site for site in survey.observed_sites if not site.fixed or plate in site.plates
                or site.name in along]
     loose = next((site.name for site in columns if not structure.sites[site.name].rows), None)
     if loose is not None:
@@ -274,7 +275,7 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
         ):
             raise ModelError(f"site '{site.name}' has one value per row of the data, but is "
                              "outside the plate of the rows. Move it into that plate")
-    observed = {arg: site.name for arg, value in by_row.items() for site in survey.seen
+    observed = {arg: site.name for arg, value in by_row.items() for site in survey.observed_sites
                 if site.value is value}
     uncounted = tuple(name for name, (_, inputs) in structure.totals.items()
                    if any(names.get(arg) in observed for arg in inputs))
@@ -285,11 +286,11 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
               for name, arg in names.items() if name not in used_names for value in (by_row[arg],)}
     names = {name: arg for name, arg in names.items() if name in used_names}
     computed = tuple(site.name for site in columns if site.name not in observed.values())
-    reading = dataclasses.replace(reading, own=names, shown=unused, columns=observed,
+    reading = dataclasses.replace(reading, arg_names=names, placeholders=unused, columns=observed,
                                   computed=computed, uncounted=uncounted)
     bound = bind(model, reading, other_args, by_row)
     return ReadModel(bound, translate_data(bound, items),
-                     f"the rows of the data are {_axis_name(plate, along)}", survey.begin)
+                     f"the rows of the data are {_axis_name(plate, along)}", survey.initial_values)
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
@@ -318,11 +319,11 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
                                 f"twice, as '{site}' and as the argument '{name}'. Remove one of "
                                 f"them from the data")
             translated[site] = value
-        elif name not in inputs and name not in reading.shown:
+        elif name not in inputs and name not in reading.placeholders:
             translated[name] = value
     own = {name: value_of(value) for name, value in items.items()
-           if name in inputs or name in reading.shown}
-    if reading.computed and len(own) == len(inputs) + len(reading.shown):
+           if name in inputs or name in reading.placeholders}
+    if reading.computed and len(own) == len(inputs) + len(reading.placeholders):
         rows = len(next(iter(own.values()), ()))
         own |= {name: rows if name in reading.size_settings else value for name,
                 value in settings.items()}

@@ -31,8 +31,8 @@ class ReadModel(NamedTuple):
 
     model: Bound
     data: DataLike
-    why: str | None = None
-    begin: SiteValues = MappingProxyType({})
+    reason: str | None = None
+    initial_values: SiteValues = MappingProxyType({})
 
 
 def input_name(arg: str, survey: Survey) -> str:
@@ -72,14 +72,14 @@ def read_as_density(model: Bound, survey: Survey, arguments: SiteValues,
     """
     summed = sites_summed_by_cell(survey)
     attempts: list[tuple] = [(summed,)]
-    if summed and sum(site.bits for site in survey.hidden) <= MAX_JOINT_BITS:
+    if summed and sum(site.bits for site in survey.discrete_latents) <= MAX_JOINT_BITS:
         attempts.append(((),))
     loops, scans = find_loop_sites(survey), find_scan_sites(survey)
     if loops is not None:
         loop_names = {name for title, names in loops.items() for name in (title, *names)}
         attempts = [*(((), loops, integrated) for integrated in (True, False)
                       if not integrated or loop_names.isdisjoint(named)), *attempts]
-    elif scans is not None and (scans.keys().isdisjoint(named) or not survey.hidden):
+    elif scans is not None and (scans.keys().isdisjoint(named) or not survey.discrete_latents):
         attempts.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
     failures = list[ModelError]()
     for by_cell, *options in attempts:
@@ -128,7 +128,7 @@ def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
     masks = {name: freeze(~np.isnan(given[name]), name) for name in nan_sites}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
-    read = JointReading(model.generative, {}, summed=summed, why=why, loops=loops,
+    read = JointReading(model.generative, {}, summed=summed, reason=why, loops=loops,
                         masks=masks if nans or nan_sites else None, integrated=integrated,
                         derived=survey.computed if integrated else (), params=survey.params)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
@@ -162,10 +162,10 @@ def _read_with_bound(model: Bound, survey: Survey, arguments: Mapping[str, Any],
     names = {input_name(arg, survey): arg for arg in arguments if arg not in bound}
     site_inputs = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in bound}
-    reading = replace(template, own=names, given=site_inputs, every={
+    reading = replace(template, arg_names=names, given=site_inputs, distinct={
         arg: values for arg, values in distinct.items() if arg in names.values()})
     bound_model = bind(model, reading, fixed, arguments)
-    observed_ids = {id(site.value) for site in survey.seen}
+    observed_ids = {id(site.value) for site in survey.observed_sites}
     data = {name: _labelled(arguments[arg], id(arguments[arg]) in observed_ids)
             for name, arg in names.items()}
     _check_labels_agree(fixed)
@@ -181,9 +181,10 @@ def _read_with_bound(model: Bound, survey: Survey, arguments: Mapping[str, Any],
     suffix = f"; {listed(array_names)} {verb} fixed at the given values" if array_names else ""
     left_out = "" if template.masks is None else "; missing values are left out"
     why = (f"one joint density of all data, without a plate of independent rows: "
-           f"{template.why}{left_out}{suffix}. For independent rows, write `with probml.rows():` "
-           f"instead of their plate{reading.steps.describe(template.integrated)}")
-    return ReadModel(bound_model, data, why, survey.begin)
+           f"{template.reason}{left_out}{suffix}. For independent rows, write "
+           "`with probml.rows():` instead of their plate"
+           f"{reading.steps.describe(template.integrated)}")
+    return ReadModel(bound_model, data, why, survey.initial_values)
 
 
 def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
@@ -216,7 +217,7 @@ def _check_labels_agree(bound: SiteValues) -> None:
 def sites_summed_by_cell(shown: Survey) -> tuple[str, ...]:
     """The discrete sites to be summed out cell by cell; none, where each is one cell and their
     joint states are few: these are summed jointly, and queries can ask for them."""
-    if all(math.prod(site.batch) == 1 for site in shown.hidden) and sum(
-        site.bits for site in shown.hidden) <= MAX_BITS_OF_LONE_CELLS:
+    if all(math.prod(site.batch) == 1 for site in shown.discrete_latents) and sum(
+        site.bits for site in shown.discrete_latents) <= MAX_BITS_OF_LONE_CELLS:
         return ()
-    return tuple(site.name for site in shown.hidden)
+    return tuple(site.name for site in shown.discrete_latents)

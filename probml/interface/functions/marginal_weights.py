@@ -32,13 +32,13 @@ class StateWeights:
         best: sites that are maximised, all others summed out before.
 
     Attributes:
-        met: the sites that the run has summed out, by name.
+        summed: the sites that the run has summed out, by name.
         together: the sites that were summed out as cells of one variable, and whether along a
             chain.
     """
 
     def __init__(self, weights: Mapping[str, jax.Array], best: Collection[str] = ()):
-        self.weights, self.best, self.met = weights, tuple(best), dict[str, States]()
+        self.weights, self.best, self.summed = weights, tuple(best), dict[str, States]()
         self.together: list[tuple[tuple[str, ...], bool]] = []
 
     def semiring(self, names: Collection[str]) -> Semiring:
@@ -57,7 +57,7 @@ class StateWeights:
     def of(self, states: States, *steps: int) -> jax.Array:
         """The log weights of the states of a site, of a scan along its steps."""
         states = states._replace(shape=(*steps, *states.shape))
-        self.met[states.name] = states
+        self.summed[states.name] = states
         return self.weights.get(states.name, jnp.zeros((*states.shape, states.count)))
 
 
@@ -127,7 +127,7 @@ def decode_summed_sites(fit: Fitted, data: Data, summed: Mapping[str, States],
 def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None:
     """The distribution of a site that is summed out, given the data that were fitted; None: it is
     no such site."""
-    if fit.data is None or name not in (summed := find_summed_sites(fit.data).met):
+    if fit.data is None or name not in (summed := find_summed_sites(fit.data).summed):
         return None
     probs = jnp.asarray(compute_probabilities(fit, fit.data, summed, name))
     return Shifted(probs, summed[name].low) if summed[name].low else dist.Categorical(probs=probs)

@@ -67,17 +67,17 @@ class Record(Messenger):
 
     def __init__(self, improper: Collection[str] = ()):
         super().__init__()
-        self.improper, self.met, self.loops = set(improper), dict[str, dict](), list[dict]()
+        self.improper, self.messages, self.loops = set(improper), dict[str, dict](), list[dict]()
 
     def of(self, kind: str) -> list[dict]:
         """The messages of a type."""
-        return [msg for msg in self.met.values() if msg["type"] == kind]
+        return [msg for msg in self.messages.values() if msg["type"] == kind]
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "control_flow":
             self.loops.append(msg)
         if "name" in msg:
-            self.met[msg["name"]] = msg
+            self.messages[msg["name"]] = msg
         if msg["type"] == "sample" and msg["name"] in self.improper:
             fn = msg["fn"]
             msg["fn"] = dist.ImproperUniform(fn.support, fn.batch_shape, fn.event_shape)
@@ -152,4 +152,4 @@ def run_in_part(call: Callable[[], object], hidden: Collection[str], free: Itera
     with (handlers.block(hide_fn=lambda msg: msg.get("name") in hidden), record,
           handlers.condition(data=dict(given)), handlers.substitute(data=dict(fixed))):
         result = call()
-    return result, {name: record.met[name]["value"] for name in free}
+    return result, {name: record.messages[name]["value"] for name in free}

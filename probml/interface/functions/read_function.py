@@ -82,7 +82,7 @@ def read_function(model: Bound, data: DataLike,
         data = by_new_names(data, model.renamed)
     if isinstance(model.generative, RowsReading):
         reading = model.generative
-        expected = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
+        expected = (*reading.inputs.values(), *reading.placeholders, *reading.columns.values())
         known = (*expected, *(name for name, _ in model.settings), *reading.sites)
         items = _known_columns(data, _given_items(data), known, expected)
         return ReadModel(model, translate_data(model, items))
@@ -119,17 +119,18 @@ def read_function(model: Bound, data: DataLike,
     if named is not None:
         absent = _absent_observations(model, survey, arguments, given, named)
         result = read_function(model, {**items, **absent}, named) if absent else None
-        if result is not None and (drawn or not result.model.whole):
+        if result is not None and (drawn or not result.model.is_joint):
             return result
     known = model.generative.arguments
     items = _known_columns(data, items, (*known, *survey.sites, *survey.computed),
-                           (*known, *(site.name for site in survey.seen)))
+                           (*known, *(site.name for site in survey.observed_sites)))
     given = {name: value for name, value in given.items() if name in items}
     _check_data(model, survey, arguments, given)
     _refuse_text(model, survey, items, {**arguments, **given})
     result = _read(model, survey, arguments, given, items, named or ())
     if survey.subsample_sizes:
-        result = result._replace(why=f"{result.why}. {_describe_subsampling(result.model, survey)}")
+        result = result._replace(
+            reason=f"{result.reason}. {_describe_subsampling(result.model, survey)}")
     return result
 
 
@@ -146,7 +147,7 @@ def _absent_observations(model: Bound, survey: Survey, arguments: SiteValues, gi
             value = np.full(shape, np.nan)
             with contextlib.suppress(Exception):  # another site's shape
                 rerun = survey_run(model, {**arguments, **absent, name: value}, given)
-                if any(latent.get(site.name) == shape for site in rerun.seen):
+                if any(latent.get(site.name) == shape for site in rerun.observed_sites):
                     survey, absent[name] = rerun, value
                     break
     return absent
@@ -180,7 +181,7 @@ def _survey_run(
     failure: Exception | None = None
     try:
         survey = survey_run(model, arguments, given)
-        if not any(isinstance(site.value, Ragged) for site in survey.seen):
+        if not any(isinstance(site.value, Ragged) for site in survey.observed_sites):
             survey, recoded = recode_out_of_bounds(model, survey, items, {**arguments, **given})
             return survey, items, {name: recoded[name] for name in arguments}, {
                 name: recoded[name] for name in given}
@@ -200,7 +201,7 @@ def _survey_run(
         survey = survey_run(model, {**arguments, **arrays}, given)
     except (DataError, ModelError) as error:
         raise failure or error from None
-    observed = {id(site.value) for site in survey.seen}
+    observed = {id(site.value) for site in survey.observed_sites}
     other = next((name for name, value in arrays.items() if id(value) not in observed), None)
     if other is not None:
         raise DataError(
@@ -334,14 +335,15 @@ def _check_data(model: Bound, survey: Survey, arguments: Mapping, given: Mapping
         source = f"as the argument '{arg}'" if arg else "by obs= inside the function"
         raise DataError(f"model '{model.name}': site '{name}' is given twice, by its name in the "
                         f"data and {source}. Omit '{name}' from the data")
-    if survey.sites and not survey.seen and not any(site.factor for site in survey.sites.values()):
+    if survey.sites and not survey.observed_sites and not any(site.factor
+                                                              for site in survey.sites.values()):
         unset = [name for name, value in model.bound.items() if value is None
                  and name not in arguments]
         advice = f"{listed(unset, ' or ')}, or one of" if unset else "one of"
         raise DataError(f"model '{model.name}': the values of all sites are missing in the data, "
                         f"so nothing can be estimated. Pass values of {advice} the sites "
                         f"{listed(survey.sites)}")
-    for site in survey.seen:
+    for site in survey.observed_sites:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
             _check_support(model, survey.as_written(site))
@@ -353,7 +355,8 @@ def _refuse_text(model: Bound, survey: Survey, items: Mapping, values: Mapping) 
         if not isinstance(value, str) and not isinstance(values[name], Ragged) and np.asarray(
             value
         ).dtype.kind in "OUST":
-            site = next((s for s in survey.seen if s.value is values[name] or s.name == name), None)
+            site = next((s for s in survey.observed_sites if s.value is values[name]
+                         or s.name == name), None)
             support = getattr(site, "support", None)
             site = None if site is None else survey.as_written(site)
             if site is not None and not (site.discrete and (
@@ -407,12 +410,12 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     """
     reading = model.generative
     items = _given_items(data)
-    lacks = next((arg for arg in reading.own.values() if arg not in items), None)
+    lacks = next((arg for arg in reading.arg_names.values() if arg not in items), None)
     if lacks is not None:
-        again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
+        again = ", ".join(f"{name}=..." for name in reading.arg_names.values() if name in items)
         raise DataError(f"model '{model.name}': the data have no '{lacks}', so it would have to be "
                         f"predicted. A prediction for new rows needs independent rows, but the "
-                        f"model was fitted as one joint density, because {reading.why}. "
+                        f"model was fitted as one joint density, because {reading.reason}. "
                         f"{MARK_ROWS}, and fit again. Without it, use fit.params, fit.draws and "
                         f"fit.posterior, which describe the fitted data, or fit.simulate({again}), "
                         f"which draws new observations")

@@ -42,16 +42,16 @@ class Reading:
 
     Args:
         generative: the decorated function.
-        own: arguments that stay arguments, name of the input → name in the function.
+        arg_names: arguments that stay arguments, name of the input → name in the function.
         params: what numpyro.param holds in it, name → its shapes and constraint.
         batch: the plate's subsample_size, for engines that take rows in batches.
     """
 
     generative: Any
-    own: Mapping[str, str]
+    arg_names: Mapping[str, str]
     params: Mapping[str, ParamSpec] = field(default_factory=dict, kw_only=True)
     batch: int | None = field(default=None, kw_only=True)
-    whole: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
     found: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Reading:
     @property
     def inputs(self) -> dict[str, str]:
         """Name of an input → name in the function."""
-        return dict(self.own)
+        return dict(self.arg_names)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ class JointReading(Reading):
         integrated: these are integrated out (steps/gaussian_loops.py,
             steps/gaussian_scans.py).
         derived: names of what the function then computes.
-        every: arguments of which the function asks which values there are, see find_rows.py.
-        why: why it has no rows, for messages.
+        distinct: arguments of which the function asks which values there are, see find_rows.py.
+        reason: why it has no rows, for messages.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -129,13 +129,13 @@ class JointReading(Reading):
     loops: Mapping[str, tuple[str, ...]] | None = None
     integrated: bool = False
     derived: tuple[str, ...] = ()
-    every: Mapping[str, tuple] = field(default_factory=dict)
-    why: str = field(default="", compare=False)
-    whole: ClassVar[bool] = True
+    distinct: Mapping[str, tuple] = field(default_factory=dict)
+    reason: str = field(default="", compare=False)
+    is_joint: ClassVar[bool] = True
 
     @property
     def inputs(self) -> dict[str, str]:
-        return {**self.own, **self.given}
+        return {**self.arg_names, **self.given}
 
     @property
     def observed_cells(self) -> dict[str, np.ndarray]:
@@ -190,8 +190,8 @@ class JointReading(Reading):
         """The function, or another way to `run` it, with its arguments, of which those that are
         traced know which values there were; and site → what is seen of it."""
         args = {name: as_given(value) for name, value in settings.items()}
-        args |= {arg: inputs[name] for name, arg in self.own.items()}
-        args |= {arg: with_known_values(args[arg], values) for arg, values in self.every.items()
+        args |= {arg: inputs[name] for name, arg in self.arg_names.items()}
+        args |= {arg: with_known_values(args[arg], values) for arg, values in self.distinct.items()
                  if isinstance(args[arg], jax.core.Tracer)}
         return (functools.partial(run or self.call, args),
                 {site: inputs[name] for name, site in self.given.items()})

@@ -205,9 +205,10 @@ def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
     values = (reading.steps.split_steps(values)
               | step_posteriors.steps_at(fit, values, seed, plug_in))
     fitted_args = {} if fit.data is None else {
-        own: fit.data.inputs_of_one_row[name] for name, own in reading.own.items()}
+        own: fit.data.inputs_of_one_row[name] for name, own in reading.arg_names.items()}
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
-    new_args = {own: _encode_labels(fit, name, arguments[own]) for name, own in reading.own.items()
+    new_args = {own: _encode_labels(fit, name, arguments[own]) for name,
+                own in reading.arg_names.items()
                 if own in arguments}
     own = {**defaults, **fitted_args, **fit.model.bound, **arguments, **new_args}
     origin = type(fit.model)(reading.generative, ())

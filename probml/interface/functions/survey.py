@@ -80,48 +80,48 @@ class Survey(NamedTuple):
     """The sites of a run of the function, and what else it contains.
 
     Attributes:
-        loops: numpyro's scan or cond was met; inside: site of these → whether it is in a scan.
+        loops: numpyro's scan or cond was met; scan_sites: site of these → whether it is in a scan.
         computed: the names of the deterministics.
         given_twice: sites whose values are given and observed inside the function.
         subsample_sizes: plate → its subsample_size, where it has one.
-        params: what numpyro.param holds, and `begin` with what values it begins.
+        params: what numpyro.param holds, and `initial_values` with what values it begins.
         recursive: it puts together what a Python loop has computed step by step.
         size: equations of its program.
-        beyond: what numbers that it holds index out of bounds.
+        out_of_bounds: what numbers that it holds index out of bounds.
     """
 
     sites: dict[str, SurveyedSite]
     loops: bool
-    inside: Mapping[str, bool]
+    scan_sites: Mapping[str, bool]
     computed: tuple[str, ...]
     given_twice: tuple[str, ...]
     subsample_sizes: Mapping[str, int]
     params: Mapping[str, ParamSpec]
-    begin: SiteValues
+    initial_values: SiteValues
     recursive: bool = False
     size: int = 0
-    beyond: tuple[Beyond, ...] = ()
+    out_of_bounds: tuple[Beyond, ...] = ()
 
     def as_written(self, site: SurveyedSite) -> SurveyedSite:
         """A site with the name that the function gives it."""
         return site._replace(name=name_in_function(site.name, self.sites))
 
     @property
-    def seen(self) -> tuple[SurveyedSite, ...]:
+    def observed_sites(self) -> tuple[SurveyedSite, ...]:
         """The sites that are observed, factors left out."""
         return tuple(site for site in self.sites.values() if site.observed and not site.factor)
 
     @property
     def columns(self) -> tuple[SurveyedSite, ...]:
         """The sites that may be data of rows: of those observed, those not fixed, if any."""
-        return tuple(site for site in self.seen if not site.fixed) or tuple(
-            site for site in self.seen if site.batch) or self.seen
+        return tuple(site for site in self.observed_sites if not site.fixed) or tuple(
+            site for site in self.observed_sites if site.batch) or self.observed_sites
 
     @property
-    def hidden(self) -> tuple[SurveyedSite, ...]:
+    def discrete_latents(self) -> tuple[SurveyedSite, ...]:
         """The discrete sites that are unseen, those of loops left out."""
         return tuple(site for site in self.sites.values() if site.discrete and not site.observed
-                     and site.name not in self.inside)
+                     and site.name not in self.scan_sites)
 
 
 def observed_batch(fn: dist.Distribution, value: ArrayLike) -> tuple[int, ...]:
@@ -199,12 +199,12 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
             inside.update((name, ScanCall.of(msg) is not None) for msg in record.loops
                           for name in sites_inside(msg))
         sites.update({msg["name"]: _survey_site(msg) for msg in record.of("sample")})
-        begin = {msg["name"]: msg[INITIAL_VALUE] for msg in record.of("param")}
+        initial_values = {msg["name"]: msg[INITIAL_VALUE] for msg in record.of("param")}
         specs.update({msg["name"]: ParamSpec.of(
             msg[INITIAL_VALUE], msg["kwargs"].get("constraint", dist.constraints.real),
             msg["value"]) for msg in record.of("param")})
-        return {name: specs[name].flat(value) for name, value in begin.items()
-                if not all(specs[name].idle)}
+        return {name: specs[name].flat(value) for name, value in initial_values.items()
+                if not all(specs[name].replaced)}
 
     try:
         program = jaxpr_of(run)(0)  # what is computed of whole numbers is no constant
@@ -228,13 +228,13 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
             f"the arguments: {shapes}; the sizes of the plates so far: {plates}. Give arguments "
             f"that are not data when you build the model, such as {model.name}(n=8)"
         ) from error
-    begin = jax.device_get(jit(run)()) if specs else {}
+    initial_values = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), inside,
                   tuple(msg["name"] for msg in record.of("deterministic")),
                   tuple(msg["name"] for msg in record.of("sample") if msg[GIVEN_TWICE]),
                   {msg["name"]: msg[SUBSAMPLE_SIZE] for msg in record.of("plate")
                    if SUBSAMPLE_SIZE in msg},
-                  specs, begin,
+                  specs, initial_values,
                   recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)),
                   beyond(program))
 

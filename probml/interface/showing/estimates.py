@@ -91,8 +91,8 @@ class Estimates:
         self._with_errors = errors
         self.values = {**fit.params, **in_units(fit.units, fit.params)}
         self._entries = dimensions.named_entries(fit, fit.names)
-        self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
-        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → its name in tables
+        self.covered: set[str] = set()  # parameters that a table has, or leaves out on purpose
+        self.table_names: dict[str, str] = {}  # parameter, or its entry "w[0]" → its name in tables
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
@@ -143,7 +143,7 @@ class Estimates:
 
     def of(self, name: str) -> Quantity:
         """A parameter."""
-        self.shown.add(name)
+        self.covered.add(name)
         value = np.asarray(self.values[name])
         columns = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
             self._with_errors and self.fit.belief.varies) else {"value": value}
@@ -161,7 +161,7 @@ class Estimates:
             traced: JAX can differentiate it; False: it is in NumPy, and differentiated
                 numerically.
         """
-        self.shown.update(names)
+        self.covered.update(names)
         x0 = [np.asarray(self.values[name], float) for name in names]
         with jax.enable_x64(True):
             value = np.asarray(function(*x0))
@@ -188,8 +188,8 @@ class Estimates:
     def _renamed(self, columns: SiteValues, shape: tuple) -> Quantity:
         """The columns under their usual names: of a point Estimate and Std. Error."""
         point = "value" in columns
-        words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
-        renamed = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
+        headings = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
+        renamed = {headings.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
                    for name, value in columns.items() if name != "note"}
         error = renamed.get("Std. Error")
         if error is not None and np.isnan(error).all():
@@ -200,10 +200,11 @@ class Estimates:
         """A finding with the name of its parameter in the tables."""
         name = finding.parameter
         plain_name = dimensions.entry(name, finding.entry, {})
-        if plain_name in self.words:
-            return finding.called(self.words[plain_name])
-        new_name = dimensions.entry(self.words.get(name, name), finding.entry, {
-            (self.words.get(name, name), axis): own for (param, axis), own in self._entries.items()
+        if plain_name in self.table_names:
+            return finding.called(self.table_names[plain_name])
+        new_name = dimensions.entry(self.table_names.get(name, name), finding.entry, {
+            (self.table_names.get(name, name), axis): own for (param, axis),
+            own in self._entries.items()
             if param == name})
         return finding if new_name == plain_name else finding.called(new_name)
 
@@ -233,22 +234,23 @@ class Estimates:
                              index=rows)
         return Table(heading, frame.rename_axis(index) if index else frame)
 
-    def named(self, heading: str, words: Mapping[str, tuple[str, Callable | None]],
+    def named(self, heading: str, quantities: Mapping[str, tuple[str, Callable | None]],
               labels: Callable[[str, str, Quantity], list[str]]) -> list[Table]:
         """A table with a row per entry of some parameters, those that the fit has; [] where it has
         none.
 
         Args:
-            words: parameter → (its usual name, a transformation to the usual quantity or None).
+            quantities: parameter → (its usual name, a transformation to the usual quantity, or
+                None).
             labels: (parameter, its usual name, its estimates) → a label for each entry.
         """
         rows: list[str] = []
         parts = []
-        for name, (label, function) in words.items():
+        for name, (label, function) in quantities.items():
             if name in self:
                 quantity = self.of(name) if function is None else self.function(function, name)
                 row_labels = labels(name, label, quantity)
-                self.words |= {dimensions.entry(name, index, {}): word for index, word in zip(
+                self.table_names |= {dimensions.entry(name, index, {}): word for index, word in zip(
                     np.ndindex(quantity.value.shape), row_labels, strict=True)}
                 rows += row_labels
                 parts.append(quantity)
@@ -260,7 +262,7 @@ class Estimates:
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
         if quantity.source and heading:
-            self.words[quantity.source] = heading
+            self.table_names[quantity.source] = heading
         shape = (len(rows), len(columns))
         errors = quantity.error
         return Table(heading, pd.DataFrame(shortest(np.reshape(quantity.value, shape)), rows,
@@ -287,7 +289,7 @@ def _differences(function: Callable[..., ArrayLike], x0: list[np.ndarray],
 def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:
     """A table with a row per entry of each parameter that no table has yet."""
     labels, parts = [], []
-    for name in [name for name in estimates.values if name not in estimates.shown]:
+    for name in [name for name in estimates.values if name not in estimates.covered]:
         quantity = estimates.of(name)
         labels += [dimensions.entry(name, index, estimates._entries)
                    for index in np.ndindex(quantity.value.shape)]
@@ -300,5 +302,5 @@ def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]
 
 def no_tables(estimates: Estimates) -> list[Table]:
     """No tables: of models with as many parameters as rows, such as kernel densities."""
-    estimates.shown.update(estimates.values)
+    estimates.covered.update(estimates.values)
     return []

@@ -61,7 +61,7 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     summary, full_table = subject.summary(), fit.summary()
     replicates = _replicate(subject)
     warnings = [*full_table.attrs.get("warnings", map(str, fit.warnings)), *_misfits(replicates)]
-    pictures = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
+    pictures = [(title, figure(picture, caption)) for title, picture, caption in subject.pictures()]
     intervals = _intervals(full_table)
     no_tables = not pictures and fit.model.generative.summary_tables is None
     is_library = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
@@ -233,7 +233,7 @@ MAX_HISTOGRAMS = 6  # columns whose values are drawn
 def _replicate(subject: Subject) -> Replicated | None:
     """Replicated data sets of a fit; None where its rows are not known or cannot be simulated."""
     fit, data = subject.fit, subject.data
-    if data is None or fit.model.whole or fit.learnt is not None:
+    if data is None or fit.model.is_joint or fit.learnt is not None:
         return None
     try:
         return replicated(fit, data, subject.names, subject.categories)
@@ -248,9 +248,9 @@ def _checks(checks: Replicated | None) -> list[str]:
     how = ("all simulated from the point estimate, so they do not include parameter uncertainty "
            "and vary too little"
            if checks.point else "each simulated from another posterior draw of the parameters")
-    rows = [{"column": item.name, "statistic": item.of, "observed": item.seen,
-             "replicated median": item.middle, "2.5%": item.low, "97.5%": item.high,
-             "p-value": item.above, "misfit": "yes" if item.missed else ""}
+    rows = [{"column": item.name, "statistic": item.of, "observed": item.observed,
+             "replicated median": item.median, "2.5%": item.low, "97.5%": item.high,
+             "p-value": item.p_value, "misfit": "yes" if item.missed else ""}
             for item in checks.statistics]
     pictures = [(item.name, _check_picture(item)) for item in checks.bins[:MAX_HISTOGRAMS]]
     return [f"<p>{checks.tables} replicated data sets, {how}. A statistic of the data outside "
@@ -268,9 +268,10 @@ def _check_picture(bins: Bins) -> str:
 
 def _misfits(checks: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model does not reproduce."""
-    return [f"The {item.of} of {item.name} is {item.seen:.4g} in the data and {item.low:.4g} to "
-            f"{item.high:.4g} in the replicated data sets. The model does not reproduce this "
-            f"statistic; check the distribution and the predictors of {item.name}"
+    return [f"The {item.of} of {item.name} is {item.observed:.4g} in the data and "
+            f"{item.low:.4g} to {item.high:.4g} in the replicated data sets. "
+            f"The model does not reproduce this statistic; check the distribution and "
+            f"the predictors of {item.name}"
             for item in (checks.statistics if checks is not None else ()) if item.missed]
 
 

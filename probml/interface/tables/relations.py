@@ -102,13 +102,14 @@ def flatten_tables(model: Bound,
         if key not in tables[name]:
             raise DataError(f"model '{model.name}': the column {what} is missing. Add it: it gives "
                             f"the row of '{reading.root}' to which each row belongs")
-        place = grid.positions(what, tables[name][key], row_of_key[key], f"table '{reading.root}'")
-        places[name] = place
+        positions = grid.positions(what, tables[name][key], row_of_key[key],
+                                   f"table '{reading.root}'")
+        places[name] = positions
         for column, value in tables[name].items():
             if column != key:
                 arg = inputs.get(column, column)
-                flat[arg] = place.spread(f"'{column}' of table '{name}'", value, present(rows),
-                                         max(width, place.width), arg not in model.inputs)
+                flat[arg] = positions.spread(f"'{column}' of table '{name}'", value, present(rows),
+                                             max(width, positions.width), arg not in model.inputs)
     return flat, places
 
 
@@ -175,7 +176,7 @@ def read_tables(model: Bound, tables: Columns) -> ReadModel | None:
     joins = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
     return ReadModel(bound, flatten_tables(bound, tables)[0],
                      f"the rows are those of table '{root}'{', ' * bool(joins)}{joins}",
-                     survey.begin)
+                     survey.initial_values)
 
 
 def _survey_tables(model: Bound,
@@ -257,13 +258,13 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
 
 
 def _check_chains(model: Bound, survey: Survey, root: str) -> None:
-    far = next((site for site in survey.sites.values() if root not in site.plates
-                and site.kind in ("MarkovChain", "GaussianChain")), None)
-    if far is not None:
+    outside = next((site for site in survey.sites.values() if root not in site.plates
+                    and site.kind in ("MarkovChain", "GaussianChain")), None)
+    if outside is not None:
         raise ModelError(
-            f"model '{model.name}', site '{far.name}': a {far.kind} is supported in the rows of "
-            f"'{root}' only, not in those of a table that belongs to it. Write a model of one "
-            f"table, whose rows are the sequences. Write what the rows of '{root}' have as a "
+            f"model '{model.name}', site '{outside.name}': a {outside.kind} is supported in the "
+            f"rows of '{root}' only, not in those of a table that belongs to it. Write a model of "
+            f"one table, whose rows are the sequences. Write what the rows of '{root}' have as a "
             f"numpyro.plate, indexed by a column, such as level[group]")
 
 

@@ -68,7 +68,7 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
         DataError: a joint distribution, whose elements have one order.
     """
     reorder = {name: function for name, function in (
-        (name, _places(data[name], fit.columns[name])) for name in columns_of(data)
+        (name, _column_order(data[name], fit.columns[name])) for name in columns_of(data)
         if name in fit.columns and name in fit.structure.sites) if function is not None}
     if not reorder:
         return answer
@@ -89,7 +89,7 @@ def as_columns_of(data: DataLike, fit: Any, answer: Any,
     return in_order(name, answer) if name in reorder else answer
 
 
-def _places(given: DataLike, columns: tuple[str, ...]) -> Callable | None:
+def _column_order(given: DataLike, columns: tuple[str, ...]) -> Callable | None:
     """(array (n, ...), axis of the elements) → it in the order of the columns of a table, or of
     each of a list of tables, the sequences; None: that is the order of `columns`."""
     tables = [given] if is_table(given) else given

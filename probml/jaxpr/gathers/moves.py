@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     length: int
     labels: frozenset[Label]
     free: bool  # an index out of bounds is intended (clipped, or filled)
-    whole: bool  # every entry read depends on all entries of a parameter
+    reads_all: bool  # every entry read depends on all entries of a parameter
 
 
 class GatherIndex(NamedTuple):
@@ -101,7 +101,7 @@ def blank(operand: Value) -> Value:
 
 def unknown(eqn: JaxprEqn, values: Iterable[Value]) -> list[Value]:
     """Results that depend on all operands in an unknown way."""
-    loose = frozenset().union(*(value.every for value in values))
+    loose = frozenset().union(*(value.all_axes for value in values))
     return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose)
             for var in eqn.outvars]
 
@@ -181,7 +181,7 @@ def move_elements(eqn: JaxprEqn, values: list[Value]) -> list[Value]:
     results = []
     for j, var in enumerate(eqn.outvars):
         axes = [frozenset[Label]()] * len(var.aval.shape)
-        loose = frozenset().union(*(value.loose for value in values))
+        loose = frozenset().union(*(value.other_axes for value in values))
         for i, (value, shape) in enumerate(zip(values, shapes, strict=True)):
             for labels, target in zip(value.axes, rule(eqn, i, j, shape), strict=True):
                 if target is None:
@@ -256,10 +256,10 @@ def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places
 
 def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     summed, batch = (dims[i] for dims in eqn.params["dimension_numbers"])
-    kept = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
-    first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(kept)
+    free_axes = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
+    first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(free_axes)
     return [None if axis in summed else batch.index(axis) if axis in batch
-            else first + kept.index(axis) for axis in range(len(shape))]
+            else first + free_axes.index(axis) for axis in range(len(shape))]
 
 
 AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {

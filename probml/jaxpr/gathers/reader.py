@@ -153,12 +153,12 @@ class Reader(Domain[Value]):
     def _note(self, numbers: np.ndarray, last: int, length: int, operand: Value, axis: int,
               free: bool = False) -> None:
         """Record that an index array reads along an axis of an array."""
-        whole = bool(operand.loose & {label[:2] for label in operand.axes[axis]})
-        whole |= not operand.axes[axis] and bool(operand.every)
+        reads_all = bool(operand.other_axes & {label[:2] for label in operand.axes[axis]})
+        reads_all |= not operand.axes[axis] and bool(operand.all_axes)
         for number in np.unique(numbers.reshape(len(numbers), -1).T, axis=0):
             key = tuple(number.tolist())
             for source in sources_of(self.nodes, key):
-                reading = Reading(key, last, length, operand.axes[axis], free, whole)
+                reading = Reading(key, last, length, operand.axes[axis], free, reads_all)
                 readings = self.found.setdefault(source, [])
                 if reading not in readings:
                     readings.append(reading)
@@ -175,7 +175,7 @@ class Reader(Domain[Value]):
         window = [axis for axis in range(len(dims)) if axis not in dropped]
         places = dict(zip(window, window if numbers is None else numbers.offset_dims, strict=True))
         axes = [frozenset[Label]()] * len(eqn.outvars[0].aval.shape)
-        loose = set(operand.loose)
+        loose = set(operand.other_axes)
         for axis, labels in enumerate(operand.axes):
             if axis in window and sizes[axis] == dims[axis]:
                 axes[places[axis]] = labels
@@ -189,14 +189,15 @@ class Reader(Domain[Value]):
 
     def entering(self, value: Value, turn: int | None, scan: Scan) -> Value:
         return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],
-                     value.axes[1:], value.loose | {label[:2] for label in value.axes[0]})
+                     value.axes[1:], value.other_axes | {label[:2] for label in value.axes[0]})
 
     def leaving(self, values: Sequence[Value], aval: object) -> Value:
         parts = [v.numbers for v in values if v.numbers is not None and v.numbers.shape[1] == 1]
         numbers = np.stack(parts, 2) if len(parts) == len(values) else None
         axes = tuple(frozenset().union(*labels)
                      for labels in zip(*(v.axes for v in values), strict=True))
-        return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
+        return Value(numbers, (frozenset(), *axes),
+                     frozenset().union(*(v.other_axes for v in values)))
 
     def opaque_results(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         return unknown(eqn, operands)

@@ -36,28 +36,28 @@ class Value(NamedTuple):
         numbers: (6, alternatives, *shape), the symbolic number of each element; None: unknown. If
             the scale is NaN, the field NODE is the number of its formula, counted from 1; 0: none.
         axes: for each axis, the axes of parameters that run along it.
-        loose: axes of parameters on which elements depend in another way.
+        other_axes: axes of parameters on which elements depend in another way.
         negative: of a predicate `x < 0`, the numbers x.
     """
 
     numbers: np.ndarray | None
     axes: tuple[frozenset[Label], ...]
-    loose: frozenset[tuple[str, int]] = frozenset()
+    other_axes: frozenset[tuple[str, int]] = frozenset()
     negative: np.ndarray | None = None
 
     @property
-    def every(self) -> frozenset[tuple[str, int]]:
+    def all_axes(self) -> frozenset[tuple[str, int]]:
         """All axes of parameters on which the array depends."""
-        return self.loose | {label[:2] for labels in self.axes for label in labels}
+        return self.other_axes | {label[:2] for labels in self.axes for label in labels}
 
 
 class Node(NamedTuple):
-    """An operation on symbolic numbers; `whole`: its result is an integer."""
+    """An operation on symbolic numbers; `is_integer`: its result is an integer."""
 
     name: str
     numbers: tuple[tuple[float, ...], ...]
-    whole: bool
-    more: Any  # the power of integer_pow, the entries of a table
+    is_integer: bool
+    constants: Any  # the power of integer_pow, the entries of a table
 
 
 def numbers_of(source: object, scale: float, offset: object, low: float = -np.inf,
@@ -102,7 +102,7 @@ def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]
     shape = eqn.outvars[0].aval.shape
     full_rank = [v for v in values if len(v.axes) == len(shape)]
     axes = tuple(frozenset().union(*(v.axes[i] for v in full_rank)) for i in range(len(shape)))
-    loose = frozenset().union(*(v.loose for v in values))
+    loose = frozenset().union(*(v.other_axes for v in values))
     operands = [v.numbers for v in values if v.numbers is not None]
     if len(operands) < len(values) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return Value(None, axes, loose)
@@ -174,14 +174,14 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
         node = nodes[place - 1]
         operands = [evaluated(nodes, operand, codes, known) for operand in node.numbers]
         if node.name == "table":
-            value = node.more[np.clip(operands[0], 0, len(node.more) - 1).astype(int)]
+            value = node.constants[np.clip(operands[0], 0, len(node.constants) - 1).astype(int)]
         elif node.name == "integer_pow":
-            value = np.asarray(operands[0], float) ** node.more
+            value = np.asarray(operands[0], float) ** node.constants
         else:
             operation = OPERATIONS[node.name]
             assert operation is not None, node.name
             value = np.asarray(operation(*operands), float)
-        known[place] = np.trunc(value) if node.whole else value
+        known[place] = np.trunc(value) if node.is_integer else value
     return known[place]
 
 

@@ -143,7 +143,7 @@ class Digests:
 
     def __init__(self) -> None:
         # id → (the program, kept alive so that its id is not reused, its key)
-        self.held: dict[int, tuple[object, Hashable]] = {}
+        self.digests: dict[int, tuple[object, Hashable]] = {}
 
     def of_params(self, name: str, params: Mapping[str, Any]) -> Hashable:
         """The key of the parameters of an equation. The rules of custom derivatives are identified
@@ -152,9 +152,9 @@ class Digests:
 
     def _of(self, value: object, by_source: bool) -> Hashable:
         if isinstance(value, ClosedJaxpr | Jaxpr):
-            if id(value) not in self.held:
-                self.held[id(value)] = value, self._program(value, by_source)
-            return self.held[id(value)][1]
+            if id(value) not in self.digests:
+                self.digests[id(value)] = value, self._program(value, by_source)
+            return self.digests[id(value)][1]
         if isinstance(value, tuple | list):
             return tuple(self._of(item, by_source) for item in value)
         if isinstance(value, np.ndarray):

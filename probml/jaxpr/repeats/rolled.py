@@ -38,8 +38,8 @@ class _Carried(NamedTuple):
     """A leaf that an earlier step computes: at which of its places, and the values that the first
     steps use instead, one for each step of the lag."""
 
-    place: int
-    begin: tuple[Leaf, ...]
+    slot: int
+    initial: tuple[Leaf, ...]
 
 
 class Recursion:
@@ -56,7 +56,7 @@ class Recursion:
                  same: Mapping[int, Leaf], each: Mapping[int, Sequence[Leaf]],
                  carried: Mapping[int, _Carried]):
         self._program, self._before, self._work, self._count = program, before, work, count
-        self._same, self._each, self._carried = same, each, carried
+        self._shared, self._per_step, self._carried = same, each, carried
 
     def values(self, give: Callable[[int], jax.Array],
                column: Callable[[Sequence[int]], jax.Array]) -> list[jax.Array]:
@@ -68,16 +68,17 @@ class Recursion:
         """
         inputs: dict[Leaf, int] = {place: i for i, place in enumerate(self._program.inputs)}
         columns = {own: column([inputs[place] for place in leaves])
-                   for own, leaves in self._each.items() if inputs.keys() >= set(leaves)}
-        rest = {own: leaves for own, leaves in self._each.items() if own not in columns}
+                   for own, leaves in self._per_step.items() if inputs.keys() >= set(leaves)}
+        rest = {own: leaves for own, leaves in self._per_step.items() if own not in columns}
         values = self._leaf_values(give, [
-            *self._same.values(), *(leaf for leaves in rest.values() for leaf in leaves),
-            *(leaf for own in self._carried.values() for leaf in own.begin),
+            *self._shared.values(), *(leaf for leaves in rest.values() for leaf in leaves),
+            *(leaf for own in self._carried.values() for leaf in own.initial),
             *(place for places in self._before for place in places)])
         columns |= {own: stacked([values[leaf] for leaf in leaves]) for own, leaves in rest.items()}
-        run = _Run(self._work, self._count, {own: values[leaf] for own, leaf in self._same.items()},
+        run = _Run(self._work, self._count,
+                   {own: values[leaf] for own, leaf in self._shared.items()},
                    columns)
-        run.fill(dict(self._carried), {own: [jnp.asarray(values[leaf]) for leaf in carried.begin]
+        run.fill(dict(self._carried), {own: [jnp.asarray(values[leaf]) for leaf in carried.initial]
                                        for own, carried in self._carried.items()})
         results = []
         for i, place in enumerate(self._work.results):
@@ -92,10 +93,11 @@ class Recursion:
         places = [leaf for leaf in dict.fromkeys(leaves) if isinstance(leaf, int)]
         values = _evaluated(self._program, places, give)
         constants = dict(self._program.constants)
-        held: dict[Leaf, ArrayLike] = {
+        values_by_leaf: dict[Leaf, ArrayLike] = {
             place: number(value, self._program.avals[place]) if place in constants else value
             for place, value in zip(places, values, strict=True)}
-        return held | {leaf: np.array(leaf, np.int32) for leaf in leaves if isinstance(leaf, tuple)}
+        return values_by_leaf | {leaf: np.array(leaf, np.int32) for leaf in leaves
+                                 if isinstance(leaf, tuple)}
 
 
 class _Run:
@@ -104,36 +106,36 @@ class _Run:
 
     def __init__(self, work: Work, count: int, same: dict[int, ArrayLike],
                  each: dict[int, jax.Array]):
-        self.left, self.count, self.same, self.each = list(work.lines), count, same, each
+        self.remaining, self.count, self.shared, self.per_step = list(work.lines), count, same, each
 
     def fill(self, carried: dict[int, _Carried], begin: Mapping[int, list[jax.Array]]) -> None:
         """Compute all lines."""
         while True:
             self._ready()
             ready = [leaf for leaf, carry in carried.items()
-                     if carry.place in self.same or carry.place in self.each]
+                     if carry.slot in self.shared or carry.slot in self.per_step]
             if not ready:
                 break
             for leaf in ready:
-                all_steps = self.stacked(carried.pop(leaf).place)
+                all_steps = self.stacked(carried.pop(leaf).slot)
                 initial = jnp.stack(begin[leaf])[: self.count].astype(all_steps.dtype)
-                self.each[leaf] = jnp.concatenate([initial, all_steps])[: self.count]
+                self.per_step[leaf] = jnp.concatenate([initial, all_steps])[: self.count]
         if carried:
             self._scanned(carried, begin)
             self._ready()
 
     def stacked(self, place: int) -> jax.Array:
         """The values of a place in all steps."""
-        if place in self.each:
-            return self.each[place]
-        value = jnp.asarray(self.same[place])
+        if place in self.per_step:
+            return self.per_step[place]
+        value = jnp.asarray(self.shared[place])
         return jnp.broadcast_to(value, (self.count, *value.shape))
 
     def _ready(self) -> None:
         """Compute the lines that depend on known values alone."""
-        same, known = set(self.same), {*self.same, *self.each}
+        same, known = set(self.shared), {*self.shared, *self.per_step}
         once, per_step, remaining = [], [], []
-        for line in self.left:
+        for line in self.remaining:
             if same.issuperset(line.operands):
                 once.append(line)
                 same.update(line.results)
@@ -143,28 +145,29 @@ class _Run:
                 remaining.append(line)
                 continue
             known.update(line.results)
-        self.left = remaining
-        self.same |= computed(once, self.same)
+        self.remaining = remaining
+        self.shared |= computed(once, self.shared)
         if per_step:
-            self.each |= jax.vmap(lambda row: computed(per_step, self.same | row))(self.each)
+            self.per_step |= jax.vmap(lambda row: computed(per_step,
+                                                           self.shared | row))(self.per_step)
 
-    def _scanned(self, carried: Mapping[int, _Carried], begin: Mapping[int, list]) -> None:
+    def _scanned(self, carried: Mapping[int, _Carried], initial: Mapping[int, list]) -> None:
         """Run the recursion proper under a scan."""
-        lines = needed_lines(self.left, (carry.place for carry in carried.values()))
+        lines = needed_lines(self.remaining, (carry.slot for carry in carried.values()))
         wanted = {place for line in lines for place in line.operands}
 
         def step(windows: dict[int, list], row: dict) -> tuple[dict, dict]:
             lagged = {leaf: window[0] for leaf, window in windows.items()}
-            results = computed(lines, self.same | row | lagged)
+            results = computed(lines, self.shared | row | lagged)
             known = row | lagged | results
-            shifted = {leaf: [*window[1:], jnp.asarray(known[carried[leaf].place], window[0].dtype)]
+            shifted = {leaf: [*window[1:], jnp.asarray(known[carried[leaf].slot], window[0].dtype)]
                        for leaf, window in windows.items()}
             return shifted, lagged | results
 
-        windows = {leaf: [jnp.asarray(x0, x0.dtype) for x0 in begin[leaf]] for leaf in carried}
-        columns = {place: value for place, value in self.each.items() if place in wanted}
-        self.each |= lax.scan(step, windows, columns, length=self.count)[1]
-        self.left = [line for line in self.left if line.results[0] not in self.each]
+        windows = {leaf: [jnp.asarray(x0, x0.dtype) for x0 in initial[leaf]] for leaf in carried}
+        columns = {place: value for place, value in self.per_step.items() if place in wanted}
+        self.per_step |= lax.scan(step, windows, columns, length=self.count)[1]
+        self.remaining = [line for line in self.remaining if line.results[0] not in self.per_step]
 
 
 def recursion(closed: ClosedJaxpr, steps: Sequence[Sequence[int]],

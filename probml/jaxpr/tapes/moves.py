@@ -56,7 +56,7 @@ def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[
     return tuple(slice(b, b + size) for b, size in zip(first, sizes, strict=True))
 
 
-def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
+def _dynamic_slice(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
     if len(ins) != 1 + len(slice_sizes):
         raise Unsupported("sizes that depend on operands")
     return lambda x, *starts: x[_window(starts, slice_sizes, x.shape)]
@@ -104,9 +104,10 @@ def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
 # gathers and scatters, which describe their axes in the same way
 
 
-def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mapped: Sequence[int],
-            inner: Sequence[int], paired: Sequence[int], batch: Sequence[int],
-            ) -> tuple[list[np.ndarray], np.ndarray]:
+def _window_positions(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int],
+                      mapped: Sequence[int],
+                      inner: Sequence[int], paired: Sequence[int], batch: Sequence[int],
+                      ) -> tuple[list[np.ndarray], np.ndarray]:
     """For every axis of the operand the positions of the entries, (*axes of the indices, *axes of
     windows), windows clamped into the array; and for each index whether its window was.
 
@@ -157,9 +158,10 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
     permuted = order != list(range(lead + width))
 
     def gathered(x: np.ndarray, index: np.ndarray):
-        positions, in_bounds = _places(index, shape, slice_sizes, tuple(d.start_index_map), inner,
-                                       paired,
-                                       batch)
+        positions, in_bounds = _window_positions(index, shape, slice_sizes,
+                                                 tuple(d.start_index_map), inner,
+                                                 paired,
+                                                 batch)
         result = x[tuple(positions)] if positions else np.broadcast_to(x, index.shape[:-1])
         if kind == DROP and not in_bounds.all():
             fill = fill_value if fill_value is not None else default_fill(x.dtype)
@@ -192,9 +194,9 @@ def _scattered(write: Callable) -> Callable:
         lead = len(ins[1].shape) - 1
 
         def scattered(x: np.ndarray, index: np.ndarray, update: np.ndarray):
-            positions, in_bounds = _places(index, shape, sizes,
-                                           tuple(d.scatter_dims_to_operand_dims),
-                                           inner, paired, batch)
+            positions, in_bounds = _window_positions(index, shape, sizes,
+                                                     tuple(d.scatter_dims_to_operand_dims),
+                                                     inner, paired, batch)
             values = np.moveaxis(update, d.update_window_dims,
                                  range(lead, lead + len(inner)))
             result = np.array(x)
@@ -223,7 +225,7 @@ OPERATIONS: dict[str, Operation] = {
     "broadcast_in_dim": Operation(_broadcast, ("broadcast_dimensions",)),
     "concatenate": Operation(lambda ins, outs, dimension: lambda *parts: np.concatenate(
         parts, dimension), ("dimension",)),
-    "dynamic_slice": Operation(_taken, ("slice_sizes",)),
+    "dynamic_slice": Operation(_dynamic_slice, ("slice_sizes",)),
     "dynamic_update_slice": Operation(_put),
     "expand_dims": Operation(_reshaped),
     "gather": Operation(_gathered, ("dimension_numbers", "slice_sizes", "mode", "fill_value"),

@@ -328,7 +328,7 @@ def _params(eqn: JaxprEqn) -> dict[str, Any]:
     if name == "while":
         loop = While.of(eqn)
         return {"condition": _Recorder().record(loop.condition),
-                "body": _Recorder().record(loop.body), "asked": loop.asked,
+                "body": _Recorder().record(loop.body), "asked": loop.cond_constants,
                 "constants": loop.constants}
     if name == "cond":
         return {"branches": tuple(_Recorder().record(b) for b in eqn.params["branches"])}

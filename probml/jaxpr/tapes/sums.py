@@ -20,13 +20,13 @@ def _reduced(function: np.ufunc) -> Build:
         axis, dtype = tuple(axes), outs[0].dtype
         if function.identity is not None:
             return lambda x: function.reduce(x, axis=axis, dtype=dtype)
-        initial = _ends(dtype)[function is np.minimum]  # of no entries
+        initial = _extremes(dtype)[function is np.minimum]  # of no entries
         return lambda x: function.reduce(x, axis=axis, dtype=dtype, initial=initial)
 
     return build
 
 
-def _ends(dtype: np.dtype) -> tuple[float, float]:
+def _extremes(dtype: np.dtype) -> tuple[float, float]:
     """The least and the greatest number of a dtype."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min, np.iinfo(dtype).max

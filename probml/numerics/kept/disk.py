@@ -29,7 +29,7 @@ RETAINED_SHARE = 0.8  # of MAX_BYTES, after files were removed
 DIGEST_BYTES = 32  # bytes
 
 
-def place() -> Path | None:
+def cache_folder() -> Path | None:
     """Returns the path of the cache folder, by environment variables and platform; None if it is
     turned off."""
     setting = os.environ.get(SWITCH, "").strip()
@@ -124,7 +124,7 @@ def folder() -> Folder | None:
 
 @functools.cache
 def _folder() -> Folder | None:
-    path = place()
+    path = cache_folder()
     if path is None:
         return None
     try:

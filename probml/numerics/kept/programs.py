@@ -102,7 +102,8 @@ class ProgramCache:
                  on_host: bool = False):
         self._function, self._keywords, self._seldom = function, keywords, seldom
         self._on_host = on_host
-        self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # most recently used last
+        self._programs: OrderedDict[tuple,
+                                    Callable | None] = OrderedDict()  # most recently used last
         _CACHES.add(self)
         names = list(inspect.signature(function).parameters)
         numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
@@ -129,10 +130,10 @@ class ProgramCache:
         leaves, tree = jax.tree.flatten((tuple(dynamic), {}))
         avals = tuple(map(shaped_abstractify, leaves))
         key = (tuple(fixed), tree, avals, trace_settings())
-        if key in self._held:
+        if key in self._programs:
             with contextlib.suppress(KeyError):  # released by another thread
-                self._held.move_to_end(key)
-                return self._held[key]
+                self._programs.move_to_end(key)
+                return self._programs[key]
         try:
             name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
@@ -142,7 +143,7 @@ class ProgramCache:
         if folder is None:
             program = self._record_tape(self._trace(args, options), fixed,
                                         options) if use_tape else None
-            self._held[key] = program
+            self._programs[key] = program
             return program
         entry = None if name is None else _read(folder, name, tree)
         request = (key, fixed, folder, name, args, options)
@@ -152,13 +153,13 @@ class ProgramCache:
             program = NumpyProgram(entry[0], entry[1], self._by_jit(fixed, options), self._on_host)
         else:
             program = self._with_recompilation(entry[0], *request)
-        self._held[key] = program
+        self._programs[key] = program
         return program
 
     def release_half(self) -> None:
         """Releases the least recently used half of the programs."""
-        for _ in range(len(self._held) // 2):
-            self._held.popitem(last=False)
+        for _ in range(len(self._programs) // 2):
+            self._programs.popitem(last=False)
 
     def _trace(self, args: Sequence[PyTree], options: dict | None) -> jax.stages.Traced:
         with making():
@@ -226,9 +227,9 @@ class ProgramCache:
         def first(*dynamic: PyTree) -> PyTree:
             try:
                 out = jax.block_until_ready(program(*dynamic))
-                self._held[key] = program
+                self._programs[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._compile_and_store(key, *request)
+                fresh = self._programs[key] = self._compile_and_store(key, *request)
                 out = fresh(*dynamic)
             return out
 

@@ -38,12 +38,12 @@ class Supply:
 
 
 def count_fed_numbers(arguments: object) -> int:
-    """The number of numbers streamed to a program in a pass: the sum of the attributes `fed` of its
-    arguments."""
+    """The number of numbers streamed to a program in a pass: the sum of the attributes `n_numbers`
+    of its arguments."""
     if not _OPEN:
         return 0
-    leaves = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
-    return sum(int(getattr(value, "fed", 0)) for value in leaves)
+    leaves = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "n_numbers"))
+    return sum(int(getattr(value, "n_numbers", 0)) for value in leaves)
 
 
 def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> PyTree:

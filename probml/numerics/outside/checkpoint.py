@@ -68,7 +68,7 @@ class LoopState(NamedTuple):
     done: int
     status: int
     value: float
-    held: Any
+    variables: Any
 
 
 class Journal:
@@ -90,17 +90,17 @@ class Journal:
                  if content is not None]
         self._pasts: dict[str, LoopState] = max(saved, default={}, key=lambda pasts: sum(
             past.done for past in pasts.values()))
-        self._before: Any = None
+        self._previous: Any = None
 
     def __enter__(self) -> "Journal":
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._before = signal.signal(signal.SIGTERM, _ended)
+            self._previous = signal.signal(signal.SIGTERM, _ended)
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
+        if self._previous is not None:
+            signal.signal(signal.SIGTERM, self._previous)
         if self._pasts or kind is None:
             self.save()
 
@@ -125,7 +125,7 @@ class Journal:
         """Write the recorded states."""
         with self._lock:
             arrays: list[np.ndarray] = []
-            loops = {key: [state.done, state.status, state.value, _packed(state.held, arrays)]
+            loops = {key: [state.done, state.status, state.value, _packed(state.variables, arrays)]
                      for key, state in self._pasts.items()}
             meta = {"probml checkpoint": FORMAT, "of": self.of, "loops": loops}
             meta["sum"] = _digest(meta, arrays)
@@ -149,8 +149,8 @@ class Journal:
             if meta.pop("sum") != _digest(meta, arrays[1:]):
                 raise ValueError("its content differs from what was written (damaged)")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
-            pasts = {key: LoopState(done, status, value, _unpacked(held, arrays))
-                     for key, (done, status, value, held) in loops.items()}
+            pasts = {key: LoopState(done, status, value, _unpacked(variables, arrays))
+                     for key, (done, status, value, variables) in loops.items()}
         except Exception as error:
             raise ModelError(f"the file '{self.path}' cannot be read as a checkpoint: {error}. "
                              f"Give another path, or delete the file") from None

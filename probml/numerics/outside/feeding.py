@@ -36,12 +36,12 @@ class Feed(Supply):
         self._lock, self._at, self._chunk = threading.Lock(), -1, None
         self._iterator: Iterator[PyTree] | None = None
         self._ahead: Future | None = None
-        self._given, self._began = 0, 0.0
+        self._n_delivered, self._began = 0, 0.0
 
     @property
     def speed(self) -> float:
         """Chunks per second since the first request."""
-        return self._given / max(time.monotonic() - self._began, 1e-6)
+        return self._n_delivered / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
         self._pool, self._next = ThreadPoolExecutor(1), in_same_precision(next)
@@ -72,7 +72,7 @@ class Feed(Supply):
             self._iterator = self.iterate_from(i)
             self._ahead = self._pool.submit(self._next, self._iterator)
         self._at, self._chunk = i, self._ahead.result()
-        self._given += 1
+        self._n_delivered += 1
         self._ahead = self._pool.submit(self._next, self._iterator) if i + 1 < self.count else None
 
 

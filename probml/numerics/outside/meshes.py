@@ -51,7 +51,7 @@ def mesh_of(where: object) -> Mesh:
     return Mesh(np.array(sorted(devices, key=lambda d: (d.process_index, d.id))), (AXIS,))
 
 
-def shared(mesh: Mesh | None) -> bool:
+def spans_processes(mesh: Mesh | None) -> bool:
     """Whether the devices of a mesh belong to several processes."""
     return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
 
@@ -60,7 +60,7 @@ def cut(mesh: Mesh, leaf: np.ndarray) -> jax.Array:
     """An array sharded by its leading axis; of several processes each passes its part, all of the
     same shape, in the order of processes."""
     sharding = NamedSharding(mesh, ALONG)
-    if not shared(mesh):
+    if not spans_processes(mesh):
         return jax.device_put(leaf, sharding)
     processes = len({d.process_index for d in mesh.devices.flat})
     return jax.make_array_from_process_local_data(

@@ -1,9 +1,6 @@
-"""Communication of the processes of one job, joined by `jax.distributed.initialize`; and a refusal
-to compute in a process that was forked after JAX had started, whose threads are missing there, so
-that it would wait for ever."""
+"""Communication of the processes of one job, joined by `jax.distributed.initialize`."""
 
 import contextlib
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,42 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.errors import DataError, ModelError
-from probml.jaxpr.compat import has_started
-
-_FORKED: list[int] = []  # the id of this process, if it was forked after JAX had started
-
-
-_BEFORE = [False]  # whether JAX had started before the fork; asking in the child would hang
-
-
-def _mark() -> None:
-    if _BEFORE[0]:
-        _FORKED.append(os.getpid())
-
-
-def _ask() -> None:
-    _BEFORE[0] = has_started()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ask, after_in_child=_mark)
-
-
-def check() -> None:
-    """Refuse to compute in a forked process, which would hang.
-
-    Raises:
-        ModelError: this process was forked after JAX had begun.
-    """
-    if _FORKED:
-        raise ModelError(
-            f"this process ({_FORKED[-1]}) was forked from a process in which JAX was already "
-            f"running. A fork does not copy the threads of JAX, so the computation would hang. "
-            f"Start processes with multiprocessing.get_context('spawn') or 'forkserver', or with "
-            f"joblib's default backend, loky; or fork before the first fit"
-        )
-
+from probml.errors import DataError
 
 # parts of JAX's messages if another process does not answer
 LOST = ("Gloo", "NCCL", "peer", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination")

@@ -35,7 +35,8 @@ class Program:
     """A function (constants, leaves of a chunk) → arrays, lowered to be sent.
 
     Attributes:
-        out: shapes and dtypes of the arrays. content: the serialised program. digest: of that.
+        out_specs: shapes and dtypes of the arrays.
+        content: the serialised program. digest: of that.
         double: whether JAX had 64 bits when it was traced.
     """
 
@@ -43,7 +44,8 @@ class Program:
                  leaves: Sequence[ArrayLike]):
         specs = [jax.ShapeDtypeStruct(np.shape(c), c.dtype) for c in constants]
         lowered = export.export(jax.jit(function), platforms=_platforms())(specs, list(leaves))
-        self.out = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in lowered.out_avals]
+        self.out_specs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+                          for aval in lowered.out_avals]
         self.content = pickle.dumps(dataclasses.replace(lowered, _get_vjp=None))
         self.digest = hashlib.blake2b(self.content).hexdigest()
         self.double = bool(jax.config.jax_enable_x64)
@@ -96,7 +98,8 @@ def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, consta
 
     @custom_vmap
     def run(number: int, *constants: object):
-        return called_back(functools.partial(_summed, program), program.out, number, *constants)
+        return called_back(functools.partial(_summed, program), program.out_specs, number,
+                           *constants)
 
     @run.def_vmap
     def rule(size: int, mapped: PyTree, number: int, *constants: PyTree):
@@ -104,7 +107,7 @@ def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, consta
         is_mapped = any(mapped[1:])
         own = function if not is_mapped else lambda constants, leaves: jax.vmap(
             lambda *own: function(own, leaves), in_axes=axes)(*constants)
-        return _run(own, leaves, number, list(constants)), [is_mapped] * len(program.out)
+        return _run(own, leaves, number, list(constants)), [is_mapped] * len(program.out_specs)
 
     return run(number, *constants)
 
@@ -112,4 +115,4 @@ def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, consta
 def _summed(program: Program, pool: Pool, *constants: object) -> list[np.ndarray]:
     results = pool.sum(program, [np.asarray(c) for c in constants])
     return [np.asarray(value, spec.dtype).reshape(spec.shape)
-            for value, spec in zip(results, program.out, strict=True)]
+            for value, spec in zip(results, program.out_specs, strict=True)]

@@ -46,15 +46,15 @@ class Watcher:
 
     def __init__(self, callback: Callable[[Step], object], seconds: float):
         self.callback, self.seconds = callback, seconds
-        self._lock, self._told = threading.Lock(), -float("inf")
+        self._lock, self._last_call = threading.Lock(), -float("inf")
         self._step: Step | None = None  # the last that was reported
 
     def hear(self, step: Step, last: bool) -> None:
         """Report a step, if it is time."""
         with self._lock:
             now = time.monotonic()
-            if step is not self._step and (last or now - self._told >= self.seconds):
-                self._told, self._step = now, step
+            if step is not self._step and (last or now - self._last_call >= self.seconds):
+                self._last_call, self._step = now, step
                 self.callback(step)
 
 

@@ -25,13 +25,13 @@ _SWITCH = call_switch()
 _COMPILED: contextvars.ContextVar[bool] = contextvars.ContextVar("compiled", default=False)
 
 
-def _follow() -> Callable[[], object]:
+def _activate_inlining() -> Callable[[], object]:
     own, others, follow, _ = present(_SWITCH)
     follow(own)
     return lambda: follow(others)
 
 
-_FOLLOWED = SharedChange(_follow)
+_FOLLOWED = SharedChange(_activate_inlining)
 
 
 @contextlib.contextmanager
@@ -55,11 +55,11 @@ def inline_calls(on: bool = True) -> Iterator[None]:
         yield
         return
     with _FOLLOWED():
-        previous = _SWITCH.own.swap_local(on)
+        previous = _SWITCH.ours.swap_local(on)
         try:
             yield
         finally:
-            _SWITCH.own.set_local(previous)
+            _SWITCH.ours.set_local(previous)
 
 
 @contextlib.contextmanager

@@ -19,25 +19,25 @@ class SharedChange:
     """
 
     def __init__(self, make: Callable[[], Callable[[], object]]):
-        self._make, self._lock, self._inside = make, threading.RLock(), 0
+        self._make, self._lock, self._n_users = make, threading.RLock(), 0
 
     @property
     def active(self) -> bool:
         """Whether a thread is inside."""
-        return self._inside > 0
+        return self._n_users > 0
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:
-            if not self._inside:
+            if not self._n_users:
                 self._take_back = self._make()
-            self._inside += 1
+            self._n_users += 1
         try:
             yield
         finally:
             with self._lock:
-                self._inside -= 1
-                if not self._inside:
+                self._n_users -= 1
+                if not self._n_users:
                     self._take_back()
 
 

@@ -1,5 +1,6 @@
 """The threads of this process: BLAS with one for small matrices, a lock for running NumPyro
-functions, and work in parts by all cores.
+functions, work in parts by all cores, and a refusal to compute in a process that was forked after
+JAX had started, whose threads are missing there, so that it would wait for ever.
 
 OpenBLAS uses all of its threads even for 4 × 4 matrices, and waits for them in a busy loop. XLA
 calls it from several threads, so that on two busy cores 20 iterations of a mixture (150 rows,
@@ -22,7 +23,8 @@ import jax
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from probml.jaxpr.compat import OFF
+from probml.errors import ModelError
+from probml.jaxpr.compat import OFF, has_started
 from probml.numerics.process.shared_changes import SharedChange
 
 CHUNK_NUMBERS = 2**17  # that stay in cache
@@ -138,3 +140,35 @@ def finite(array: np.ndarray) -> bool:
         return bool(np.isfinite(array))
     with np.errstate(all="ignore"):
         return bool(np.isfinite(map_chunks(lambda part: array[part].sum(), array)).all())
+
+
+_FORKED: list[int] = []  # the id of this process, if it was forked after JAX had started
+_BEFORE = [False]  # whether JAX had started before the fork; asking in the child would hang
+
+
+def _mark() -> None:
+    if _BEFORE[0]:
+        _FORKED.append(os.getpid())
+
+
+def _ask() -> None:
+    _BEFORE[0] = has_started()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_ask, after_in_child=_mark)
+
+
+def refuse_fork() -> None:
+    """Refuse to compute in a forked process, which would hang.
+
+    Raises:
+        ModelError: this process was forked after JAX had begun.
+    """
+    if _FORKED:
+        raise ModelError(
+            f"this process ({_FORKED[-1]}) was forked from a process in which JAX was already "
+            f"running. A fork does not copy the threads of JAX, so the computation would hang. "
+            f"Start processes with multiprocessing.get_context('spawn') or 'forkserver', or with "
+            f"joblib's default backend, loky; or fork before the first fit"
+        )

@@ -328,7 +328,7 @@ def _distinct(data: Data) -> tuple[Data, np.ndarray]:
     copy among them, (n,)."""
     n, arrays = data.table.rows, [*data.table.inputs.values(), *data.new.values()]
     for column in data.table.columns.values():
-        arrays += [leaf for leaf in (column.values, column.seen, column.likelihood)
+        arrays += [leaf for leaf in (column.values, column.observed, column.likelihood)
                    if leaf is not None]
     arrays += [] if data.lengths is None else [data.lengths]
     parts = [np.ascontiguousarray(array).reshape(n, -1).view(np.uint8) for array in arrays]

@@ -21,8 +21,8 @@ from enumeration.density_check import (
 from enumeration.joint_states import joint_states, values_of
 from enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
-from probml.engines.engine import checked
-from probml.engines.ladder import advised, choose, refusal
+from probml.engines.engine import checked, refusal
+from probml.engines.ladder import advised, choose
 from probml.errors import DataError
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
@@ -46,7 +46,7 @@ def checked_density(model: Bound, data: DataLike, engine: object = None,
         asked = engine is not None
         engine = engine or choose(held)[0][0]
         try:
-            plain = _reference_log_density(model, met.model, data) if met.model.whole else None
+            plain = _reference_log_density(model, met.model, data) if met.model.is_joint else None
         except Unknown as why:
             raise incomparable(model.name, why) from None
         return check_density(held, engine, asked, seed, plain)

@@ -136,7 +136,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     scale = 1 + float(np.max(np.abs(expected)))
     return DensityCheck(
         held.model.name, type(engine).__name__ + "()", held.table.rows, held.steps,
-        tuple(plan.variables), (*plan.hidden, *plan.effects), plan.carried, tuple(points),
+        tuple(plan.variables), (*plan.hidden, *plan.effects), plan.sampled, tuple(points),
         np.array(found), np.array(expected),
         scale * (APPROXIMATE_TOLERANCE if rough else TOLERANCE))
 
@@ -174,7 +174,7 @@ def _evaluate_at_random_point(problem: Problem, rows: Rows, random: np.random.Ge
     plan, known = problem.plan, problem.known
     start = compiled_prior_point(plan, known)
     noise = POINT_SD * random.standard_normal(density.unbounded_size(plan))
-    own = (POINT_SD * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried
+    own = (POINT_SD * random.standard_normal(row_coordinates.size(plan, rows)) if plan.sampled
            else None)
     # with large inputs, as in exp(2000 b), or a large point of the prior, densities lose precision
     found, near, gains = None, 1.0, True
@@ -291,7 +291,7 @@ def _observed(held: Data) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
             soft[name] = column.likelihood
         else:
             value = held.structure.sites[name].valued(np.asarray(column.values, float))
-            data[name] = value if column.seen is None else np.where(column.seen, value, np.nan)
+            data[name] = value if column.observed is None else np.where(column.observed, value, np.nan)
     return data, soft
 
 

@@ -177,7 +177,7 @@ def cases(draw: st.DrawFn, most: int = 4, learn: bool = True, rows: int = 6) -> 
         if site.get("outside"):
             joint *= states(site)
             continue
-        if site["kind"] not in CHAINS and KINDS[site["kind"]].whole:
+        if site["kind"] not in CHAINS and KINDS[site["kind"]].is_joint:
             blank = False
             continue
         scalar = (finite(site) and not counted(site) and not timed(site, known)

@@ -24,12 +24,12 @@ def recode_out_of_bounds(model: Bound, survey: Survey, items: SiteValues,
     Args:
         items: name → as the user gave it. values: name → as the function was given it.
     """
-    if survey.beyond:
+    if survey.out_of_bounds:
         codes = {name: coded for name in values
                  if getattr(coded := codes_of(items.get(name)), "labels", ())}
         new = {**values, **codes}
         rerun = _run(model, new, values) if codes else None
-        if rerun is not None and not rerun.beyond:
+        if rerun is not None and not rerun.out_of_bounds:
             return rerun, new
     return survey, dict(values)
 
@@ -54,7 +54,8 @@ def rerun_with_codes(
     codes = {name: codes_of(items.get(name)) for name in indices}
     for name in indices:
         if codes[name] is None:
-            raise DataError(f"{model.name}: {_why(name, items.get(name), values[name])}")
+            raise DataError(f"{model.name}: "
+                            + _describe_invalid_index(name, items.get(name), values[name]))
     new = {**values, **codes}
     survey = _run(model, new, given)
     if survey is None:
@@ -67,7 +68,7 @@ def refuse_out_of_bounds(model: Bound, survey: Survey, values: SiteValues) -> No
     Raises:
         DataError: the function holds an index out of bounds.
     """
-    for access in survey.beyond:
+    for access in survey.out_of_bounds:
         for name, value in values.items():
             array = np.asarray(value) if isinstance(value, np.ndarray) else np.empty(0)
             if array.dtype.kind in "iu" and array.size == access.codes.size and np.array_equal(
@@ -101,7 +102,7 @@ def _size(value: ArrayLike) -> int:
     return len(value) if isinstance(value, list | tuple) or np.ndim(value) else 0
 
 
-def _why(name: str, item: object, value: object) -> str:
+def _describe_invalid_index(name: str, item: object, value: object) -> str:
     """Why something is no index."""
     index = f"'{name}' is used as an index"
     array = np.asarray(item)

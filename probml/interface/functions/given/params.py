@@ -50,7 +50,7 @@ class ParamSpec(NamedTuple):
     constraint: dist.constraints.Constraint
     tree: PyTreeDef
     shapes: tuple[tuple[int, ...], ...]
-    idle: tuple[bool, ...]
+    replaced: tuple[bool, ...]
 
     @classmethod
     def of(cls, value: object, constraint: object, after: object) -> "ParamSpec":
@@ -67,13 +67,13 @@ class ParamSpec(NamedTuple):
                    tuple(path not in remaining for path in paths))
 
     def __hash__(self) -> int:  # constraints have none
-        return hash((type(self.constraint), self.tree, self.shapes, self.idle))
+        return hash((type(self.constraint), self.tree, self.shapes, self.replaced))
 
     @property
     def sizes(self) -> list[int]:
         """Numbers of each array that are to be found."""
         return [0 if idle else math.prod(shape)
-                for shape, idle in zip(self.shapes, self.idle, strict=True)]
+                for shape, idle in zip(self.shapes, self.replaced, strict=True)]
 
     @property
     def single(self) -> bool:
@@ -90,12 +90,12 @@ class ParamSpec(NamedTuple):
             return value
         ends = list(itertools.accumulate(self.sizes))
         leaves = [jnp.zeros(shape) if idle else part.reshape(shape) for part, shape, idle
-                  in zip(jnp.split(value, ends[:-1]), self.shapes, self.idle, strict=True)]
+                  in zip(jnp.split(value, ends[:-1]), self.shapes, self.replaced, strict=True)]
         return jax.tree.unflatten(self.tree, leaves)
 
     def flat(self, value: object) -> jax.Array:
         """A value as the function knows it, as that of the site."""
-        leaves = [leaf for leaf, idle in zip(jax.tree.leaves(value), self.idle, strict=True)
+        leaves = [leaf for leaf, idle in zip(jax.tree.leaves(value), self.replaced, strict=True)
                   if not idle]
         return jnp.asarray(leaves[0] if self.single
                            else jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]), float)
@@ -111,7 +111,7 @@ class ParamsAsSites(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "param" and msg["name"] in self.specs:
             spec = self.specs[msg["name"]]
-            if all(spec.idle):  # nothing of it is left to be found
+            if all(spec.replaced):  # nothing of it is left to be found
                 msg |= {"type": "idle", "value": spec.built(jnp.zeros(0))}
                 return
             msg |= {"type": "sample", "fn": spec.fn, "args": (), "value": None, "infer": {},

@@ -51,16 +51,16 @@ class Linear(NamedTuple):
             covariance of the former; "scale", "value" and "mask", flat, of the latter, and what
             stands "beside" its density; "log" of all else that is observed.
         times: what depends on steps → the last on which each of its numbers does.
-        back: how many steps are a state: no step depends on earlier ones.
+        lags: how many steps are a state: no step depends on earlier ones.
         sizes: name of all steps → numbers of one, and its shape.
-        gone: the sites that are hidden from handlers outside.
+        blocked: the sites that are hidden from handlers outside.
     """
 
     program: StepProgram
     times: Mapping[str, np.ndarray]
-    back: int
+    lags: int
     sizes: Mapping[str, tuple[int, tuple[int, ...]]]
-    gone: frozenset[str]
+    blocked: frozenset[str]
 
     def at(self, site: str, kind: str) -> int:
         return self.program.owners.index((site, kind))
@@ -79,11 +79,11 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     if len({len(names) for names in groups.values()}) != 1:
         raise NotLinearGaussian("the function has no loop, or several loops of different lengths")
     program = StepProgram.of(call, steps, given, gaussian_records)
-    owners, still, others = program.owners, program.step_values, program.others
+    owners, still, others = program.owners, program.step_values, program.other_values
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
              for title, names in groups.items()}
     uses = Uses.of(program.closed, owners, {
-        i: name for i, name in enumerate(program.takes) if name in places})
+        i: name for i, name in enumerate(program.input_names) if name in places})
     found, computed = uses.found, uses.computed()
     users = [name for name, kind in owners if kind == "log" and (found[name, kind]
                                                                  or name in places)]
@@ -110,10 +110,11 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
                          f"{counted(numbers, 'element')} each, {numbers * back} in all, more "
                          f"than the limit of {MOST_STATE_ELEMENTS}. Let them depend on fewer "
                          f"earlier steps")
-    kept = program.only([i for i, (name, kind) in enumerate(owners)
-                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in users
-                             else kind == "log" and name not in others)])
-    return Linear(kept, times, back, sizes, frozenset({name for name, _ in kept.owners} | computed))
+    linear = program.only([i for i, (name, kind) in enumerate(owners)
+                           if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in users
+                               else kind == "log" and name not in others)])
+    return Linear(linear, times, back, sizes,
+                  frozenset({name for name, _ in linear.owners} | computed))
 
 
 def _step_windows(program: StepProgram, names: Sequence[str]
@@ -123,7 +124,8 @@ def _step_windows(program: StepProgram, names: Sequence[str]
     places, count = program.steps.places, max(map(len, program.steps.groups.values()))
     part, inputs = levels.restrict(program.closed,
                                    [program.owners.index((name, "loc")) for name in names])
-    tracked = {k: program.takes[i] for k, i in enumerate(inputs) if program.takes[i] in places}
+    tracked = {k: program.input_names[i] for k, i in enumerate(inputs)
+               if program.input_names[i] in places}
     for name, var, cell_map in zip(names, part.out_avals, cells(part, tracked), strict=True):
         first, last = np.full(var.size, count - 1), np.zeros(var.size, int)
         for step, where in cell_map.items():
@@ -146,9 +148,10 @@ def integrate_loops(call: Callable[[], object], steps: LoopSites,
     """
     linear = find_linear_loops(call, steps, given)
     program, first = linear.program, next(iter(linear.times))
-    result, values = run_in_part(call, linear.gone, program.others, program.step_values, given)
+    result, values = run_in_part(call, linear.blocked, program.other_values, program.step_values,
+                                 given)
     step = _steps(linear, values)
-    chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
+    chain = chain_of(step, _carry_of(step, linear.lags), len(steps.groups) > 1, linear.sizes, first)
     numpyro.factor(first, chain.evidence)
     return result, [chain]
 
@@ -160,7 +163,7 @@ def _columns(linear: Linear) -> dict[str, np.ndarray]:
             for i, (title, (size, _)) in enumerate(linear.sizes.items())}
 
 
-def _carried(step: Step, back: int) -> Carried:
+def _carry_of(step: Step, back: int) -> Carried:
     """As many steps as are handed on, the newest first; before the first one, where nothing depends
     on them, at its location."""
     d, (base, _, mix) = step.loc[0].shape[1], step.loc
@@ -205,7 +208,7 @@ class _Sites(NamedTuple):
     def located(self, paths: jax.Array) -> Affine:
         """The locations, in the steps before and in the step's own sites: every so many steps move
         at once that a location looks at one of them alone."""
-        (count, d), n_groups = paths.shape, self.linear.back + 1
+        (count, d), n_groups = paths.shape, self.linear.lags + 1
         base, jvp = jax.linearize(lambda paths: self.filled("loc", paths), paths)
         t, lag = np.arange(count)[:, None], np.arange(n_groups)
         units = (t % n_groups == lag).T[:, None, :, None] * np.eye(d)[:, None]
@@ -220,7 +223,7 @@ def _steps(linear: Linear, values: SiteValues) -> Step:
     program, columns = linear.program, _columns(linear)
     count = len(next(iter(program.steps.groups.values())))
     d = sum(map(len, columns.values()))
-    n_carried, zeros = d * linear.back, jnp.zeros((count, d))
+    n_carried, zeros = d * linear.lags, jnp.zeros((count, d))
     sites = _Sites(linear, values, {
         name: (np.full(len(columns[title]), i), columns[title])
         for name, (title, i) in program.steps.places.items()}, d)

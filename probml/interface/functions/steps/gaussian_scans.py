@@ -49,9 +49,9 @@ class Body(NamedTuple):
     `owners`, then what it hands on, and what it returns.
 
     Attributes:
-        moved: the leaves that look at sites; copies: of these, leaf → site that it is; before: leaf
-            → leaf of the step before that it is.
-        looked: the leaves at which what is observed looks, or what it returns and is `told`.
+        site_leaves: the leaves that look at sites; copies: of these, leaf → site that it is.
+        previous: leaf → leaf of the step before that it is.
+        used: the leaves at which what is observed looks, or what it returns and is `told`.
         normal: what is observed and looks at them or at sites.
         mixing: whether sites of a step look at each other.
     """
@@ -61,10 +61,10 @@ class Body(NamedTuple):
     order: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
     leaves: int
-    moved: tuple[int, ...]
+    site_leaves: tuple[int, ...]
     copies: Mapping[int, str]
-    before: Mapping[int, int]
-    looked: tuple[int, ...]
+    previous: Mapping[int, int]
+    used: tuple[int, ...]
     normal: tuple[str, ...]
     mixing: bool
     told: tuple[int, ...]
@@ -84,17 +84,17 @@ class Body(NamedTuple):
             return dict(zip(names, itertools.accumulate((0, *sizes)), strict=False))
 
         sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
-        leaves = firsts(self.moved, [init[i].size for i in self.moved])
+        leaves = firsts(self.site_leaves, [init[i].size for i in self.site_leaves])
 
         def numbers(mapping: Mapping[int, object], offsets: Mapping[Hashable, int]) -> np.ndarray:
             return np.concatenate([np.zeros(0, int), *(
                 offsets[mapping[i]] + np.arange(init[i].size) if i in mapping
-                else np.full(init[i].size, -1) for i in self.moved)])
+                else np.full(init[i].size, -1) for i in self.site_leaves)])
 
         return Carried(
-            jnp.concatenate([jnp.zeros(0), *(init[i].ravel() for i in self.moved)]),
-            numbers(self.copies, sites), numbers(self.before, leaves),
-            numbers({i: i for i in self.looked}, leaves) >= 0)
+            jnp.concatenate([jnp.zeros(0), *(init[i].ravel() for i in self.site_leaves)]),
+            numbers(self.copies, sites), numbers(self.previous, leaves),
+            numbers({i: i for i in self.used}, leaves) >= 0)
 
 
 def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
@@ -118,14 +118,14 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
     closed, owners = record_program(run, gaussian_records, list(init), zeros, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
-    sites, moved = set(range(count, count + len(order))), set[int]()
+    sites, site_leaves = set(range(count, count + len(order))), set[int]()
     while True:
-        reached = {i for i in range(count) if not depends[n + i].isdisjoint(sites | moved)}
-        if reached == moved:
+        reached = {i for i in range(count) if not depends[n + i].isdisjoint(sites | site_leaves)}
+        if reached == site_leaves:
             break
-        moved = reached
+        site_leaves = reached
     names = {i: ("handed", i) if i < count else ("site", order[i - count])
-             for i in (*moved, *sites)}
+             for i in (*site_leaves, *sites)}
     handed = [("handed", i) for i in range(len(closed.jaxpr.outvars) - n)]
     uses = Uses.of(closed, [*owners, *handed], names)
     found = uses.found
@@ -140,10 +140,10 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
     loc_uses = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
-        closed, owners, order, shapes, count, tuple(sorted(moved)),
-        {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
-        {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
-        tuple(i for i in sorted(moved) if any(("handed", i) in use for use in (
+        closed, owners, order, shapes, count, tuple(sorted(site_leaves)),
+        {i: order[j - count] for i in site_leaves for j in sites if outs[n + i] is ins[j]},
+        {i: j for i in site_leaves for j in site_leaves if outs[n + i] is ins[j]},
+        tuple(i for i in sorted(site_leaves) if any(("handed", i) in use for use in (
             *(use for name, use in loc_uses.items() if name not in order),
             *(found[handed[i]] for i in told_of)))),
         tuple(name for name, use in loc_uses.items() if use and name not in order),
@@ -158,8 +158,8 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, ts: np.ndar
         init: leaves of what the first step takes; xs: inputs, time first; ts: the steps' numbers.
     """
     n = len(body.owners)
-    constant = [i for i in range(body.leaves) if i not in body.moved]
-    sizes = [init[i].size for i in body.moved]
+    constant = [i for i in range(body.leaves) if i not in body.site_leaves]
+    sizes = [init[i].size for i in body.site_leaves]
     widths = [int(np.prod(body.shapes[name])) for name in body.order]
 
     def parts(flat: jax.Array, counts: Sequence[int]) -> list[jax.Array]:
@@ -169,7 +169,7 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, ts: np.ndar
             t: object) -> list[jax.Array]:
         carry = dict(zip(constant, constants, strict=True))
         carry |= {i: part.reshape(init[i].shape)
-                  for i, part in zip(body.moved, parts(m, sizes), strict=True)}
+                  for i, part in zip(body.site_leaves, parts(m, sizes), strict=True)}
         sites = [part.reshape(body.shapes[name])
                  for name, part in zip(body.order, parts(z, widths), strict=True)]
         inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
@@ -183,7 +183,7 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, ts: np.ndar
     def of(names: Sequence[str], kind: str) -> list[int]:
         return [body.owners.index((name, kind)) for name in names]
 
-    groups = [of(body.order, "loc"), [n + i for i in body.moved], of(body.normal, "loc"),
+    groups = [of(body.order, "loc"), [n + i for i in body.site_leaves], of(body.normal, "loc"),
               list(body.told)]
     roots = of(body.order, "root")
     others = [of(body.normal, kind) for kind in ("scale", "value", "mask")]
@@ -224,12 +224,13 @@ def integrate_scans(call: Callable[[], object], names: Collection[str],
     """
     outside = _trace_outside(call, names, given)
     scans = _KeepScans(names, given, outside.paths)
-    result, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
+    result, values = run_in_part(_within(scans, call), outside.blocked, outside.other_sites, {},
+                                 given)
     rows, log_rest = outside.rows(values), outside.unaffected_log_density(values)
     chains, used_names = [], set[str]()
-    for k, (scan_call, scan_rows) in enumerate(zip(scans.met, rows, strict=True)):
+    for k, (scan_call, scan_rows) in enumerate(zip(scans.scans, rows, strict=True)):
         chain = chain_of_scan(*scan_call, scan_rows)
-        name = chain.seen or outside.near[0]  # where nothing is observed inside
+        name = chain.observed_site or outside.dependents[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(chain.sizes))}" if name in used_names else name
         used_names.add(name)
         numpyro.factor(name, chain.evidence if k else chain.evidence + log_rest)
@@ -270,7 +271,7 @@ class _KeepScans(Messenger):
         super().__init__()
         self.names, self.given = set(names), given
         self.paths = list(paths)
-        self.met = list[tuple[Loop, ScanCall]]()
+        self.scans = list[tuple[Loop, ScanCall]]()
         self.returned = list[Returned]()
 
     def process_message(self, msg: dict) -> None:
@@ -278,7 +279,7 @@ class _KeepScans(Messenger):
         if not self.names or call is None or self.names.isdisjoint(sites_inside(msg)):
             return
         loop = loop_of(call, {**conditioned_values(msg), **self.given})
-        self.met.append((loop, call))
+        self.scans.append((loop, call))
         msg["value"] = call.result(*self._scan_results(loop, call))
 
     def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[PyTree, PyTree]:
@@ -312,7 +313,7 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
         NotLinearGaussian: it is not linear and Gaussian in its sites.
         ModelError: no observation depends on it; a state has many elements.
     """
-    if loop.hidden:
+    if loop.discrete:
         raise NotLinearGaussian(f"site '{loop.name}' in a scan is discrete")
     init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
     ts = np.arange(call.length)
@@ -322,7 +323,7 @@ def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     first = jax.tree.map(lambda leaf: leaf[0], xs)
     specs = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
     flat = [leaf.astype(spec.dtype) for leaf, spec in zip(flat, specs, strict=True)]
-    body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
+    body = body_of(loop, flat, tree, first, () if rows is None else rows.used)
     names = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
         raise ModelError(f"no observed site depends on {listed(body.order)} in a scan, so the data "

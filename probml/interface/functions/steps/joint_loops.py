@@ -37,18 +37,19 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
             them.
     """
     program = program_of(call, steps, given)
-    result, others = run_in_part(call, program.gone, program.own.others, program.own.step_values,
+    result, others = run_in_part(call, program.blocked, program.program.other_values,
+                                 program.program.step_values,
                                  given,
                                  program.mixed)
     record, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
     def at(title: str, step_values: SiteValues) -> dist.Distribution:
-        known = {title: msg["value"] for title, msg in record.met.items()}
+        known = {title: msg["value"] for title, msg in record.messages.items()}
         return _joint_distribution(program, title, {**others, **known, **step_values})
 
     def draw(title: str, key: jax.Array) -> jax.Array:
         if not drawn:
-            observed = {title: msg["value"] for title, msg in record.met.items()
+            observed = {title: msg["value"] for title, msg in record.messages.items()
                         if msg["value"] is not None}
             known = {**others, **steps.split_steps(observed)}
             with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
@@ -63,17 +64,17 @@ def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: Sit
                       title, len(names), program.first_distributions[title], at, draw))
                   for title, names in steps.groups.items()}
     for title in steps.groups:  # what a step looks at is known now
-        record.met[title]["fn"] = at(title, values)
+        record.messages[title]["fn"] = at(title, values)
     values |= others
     for name, i in steps.places.items():
         numpyro.deterministic(name, values[i[0]][i[1]])
     for name, value in program.computed(values).items():
         numpyro.deterministic(name, value)
-    logs = program.own.of_kind("log")
+    logs = program.program.of_kind("log")
     if logs:
-        first = next((name for name in (program.own.owners[i][0] for i in logs)
+        first = next((name for name in (program.program.owners[i][0] for i in logs)
                       if name not in program.mixed), f"beside {next(iter(steps.groups), '')}")
-        numpyro.factor(first, sum(part.sum() for _, part in program.own.parts(logs, values)))
+        numpyro.factor(first, sum(part.sum() for _, part in program.program.parts(logs, values)))
     return result
 
 
@@ -109,17 +110,17 @@ class _JointSteps(dist.Distribution):
 def _joint_distribution(program: Program, title: str,
                         values: SiteValues) -> dist.Distribution:
     """The distributions of all steps as one, steps first."""
-    names = program.own.steps.groups[title]
+    names = program.program.steps.groups[title]
     tree = program.trees[names[0]]
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
         raise ModelError(f"sites '{names[0]}' and '{other}', which are steps of a loop, have "
                          "different distributions. Give all steps the same distribution")
-    by_step = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
+    by_step = [[i for i, owner in enumerate(program.program.owners) if owner == (name, "argument")]
                for name in names]
     arrays = []
     for outputs in zip(*by_step, strict=True):
-        parts = program.own.parts(outputs, values)
+        parts = program.program.parts(outputs, values)
         order = np.argsort([outputs.index(i) for numbers, _ in parts for i in numbers])
         array = parts[0][1] if len(parts) == 1 else jnp.concatenate([part for _, part in parts])
         arrays.append(array if (np.diff(order) == 1).all() else array[order])

@@ -19,7 +19,7 @@ SHORTEST_LOOP = 8  # steps from which a loop is worked on as one
 def find_loop_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen continuous sites of loops, name of all steps → its sites in order; None where
     nothing, observed sites and recursions included, comes in steps, or something is summed out."""
-    if survey.loops or survey.params or survey.hidden:
+    if survey.loops or survey.params or survey.discrete_latents:
         return None
     kinds: dict[tuple, list[str]] = {}
     for site in survey.sites.values():
@@ -44,7 +44,7 @@ def find_scan_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     if survey.params:
         return None
     scan_sites = [site for name, site in survey.sites.items()
-                  if survey.inside.get(name) and not (site.observed or site.factor)]
+                  if survey.scan_sites.get(name) and not (site.observed or site.factor)]
     scans: dict[str, tuple[str, ...]] = {site.name: () for site in scan_sites}
     return scans if scans and not any(site.discrete for site in scan_sites) else None
 

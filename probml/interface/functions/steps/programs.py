@@ -86,18 +86,19 @@ class StepProgram(NamedTuple):
     """The program of a run by itself, of which some sites are the steps of loops.
 
     Attributes:
-        closed: values of `takes` → a result for each of `owners`.
+        closed: values of `input_names` → a result for each of `owners`.
         owners: (site, kind) of each result.
-        step_values: some value of each step; others: of the other continuous sites that are latent.
+        step_values: some value of each step; other_values: of the other continuous sites that are
+            latent.
         trace: the messages of the run.
     """
 
     closed: ClosedJaxpr
-    takes: tuple[str, ...]
+    input_names: tuple[str, ...]
     owners: tuple[Owner, ...]
     steps: LoopSites
     step_values: Mapping[str, jax.Array]
-    others: Mapping[str, jax.Array]
+    other_values: Mapping[str, jax.Array]
     trace: Mapping[str, Message]
 
     @classmethod
@@ -120,7 +121,7 @@ class StepProgram(NamedTuple):
     def only(self, outputs: Sequence[int]) -> "StepProgram":
         """The program of some results."""
         part, needed = levels.restrict(self.closed, outputs)
-        return self._replace(closed=part, takes=tuple(self.takes[i] for i in needed),
+        return self._replace(closed=part, input_names=tuple(self.input_names[i] for i in needed),
                              owners=tuple(self.owners[i] for i in outputs))
 
     def of_kind(self, *kinds: str) -> list[int]:
@@ -138,7 +139,7 @@ class StepProgram(NamedTuple):
             return []
         computed, remaining = self._recursions(outputs, values)
         part, numbers = levels.restrict(self.closed, remaining)
-        names, places = [self.takes[i] for i in numbers], self.steps.places
+        names, places = [self.input_names[i] for i in numbers], self.steps.places
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
         ungrouped = []
@@ -162,7 +163,8 @@ class StepProgram(NamedTuple):
                     ) -> tuple[list[tuple[tuple[int, ...], jax.Array]], list[int]]:
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, numbers = levels.restrict(self.closed, outputs)
-        names, places, avals = [self.takes[i] for i in numbers], self.steps.places, part.in_avals
+        names, places, avals = [self.input_names[i]
+                                for i in numbers], self.steps.places, part.in_avals
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
@@ -178,13 +180,14 @@ class StepProgram(NamedTuple):
         for i, (output, aval) in enumerate(zip(outputs, part.out_avals, strict=True)):
             kinds.setdefault((remove_numbers(self.owners[output][0]), aval.shape), []).append(i)
         lengths: dict[int, list[list[int]]] = {}
-        for alike in kinds.values():
-            if len(alike) >= SHORTEST_LOOP:
-                lengths.setdefault(len(alike), []).append(alike)
+        for pattern in kinds.values():
+            if len(pattern) >= SHORTEST_LOOP:
+                lengths.setdefault(len(pattern), []).append(pattern)
         computed, done = [], set[int]()
-        ways = [way for many in lengths.values() for way in ([many], [[alike] for alike in many])]
-        for group in (each for way in ways for each in way):
-            if not done.isdisjoint(i for alike in group for i in alike):
+        splits = [split for many in lengths.values()
+                  for split in ([many], [[pattern] for pattern in many])]
+        for group in (each for split in splits for each in split):
+            if not done.isdisjoint(i for pattern in group for i in pattern):
                 continue
             loop = recursion(part, list(zip(*group, strict=True)), tracked)
             if loop is not None:
@@ -215,24 +218,24 @@ class Program(NamedTuple):
     """What a run by itself tells.
 
     Attributes:
-        own: (site, kind): "argument", an array of the distribution of a step; "log", the log
+        program: (site, kind): "argument", an array of the distribution of a step; "log", the log
             density of what is observed, or looks at steps; "computed", what is computed from steps.
         trees: of the steps' distributions, site → how their arrays make them.
         first_distributions: name of all steps → the distribution of the first.
         mixed: the other latent sites that look at steps.
-        gone: what nobody outside hears of, since it is told otherwise.
+        blocked: what nobody outside hears of, since it is told otherwise.
     """
 
-    own: StepProgram
+    program: StepProgram
     trees: Mapping[str, PyTreeDef]
     first_distributions: Mapping[str, dist.Distribution]
     mixed: tuple[str, ...]
-    gone: frozenset[str]
+    blocked: frozenset[str]
 
     def computed(self, values: SiteValues) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
-        return {self.own.owners[i][0]: value
-                for which, part in self.own.parts(self.own.of_kind("computed"), values)
+        return {self.program.owners[i][0]: value
+                for which, part in self.program.parts(self.program.of_kind("computed"), values)
                 for i, value in zip(which, part, strict=True)}
 
 
@@ -248,8 +251,8 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
     places, trees = (steps.places, dict[str, PyTreeDef]())
     program = StepProgram.of(call, steps, given,
                              lambda name, site: _site_records(name, site, places, trees))
-    owners, others = program.owners, program.others
-    uses_steps = [any(program.takes[i] in places for i in used)
+    owners, others = program.owners, program.other_values
+    uses_steps = [any(program.input_names[i] in places for i in used)
                   for used in levels.dependencies(program.closed)]
     bent = next((name for (name, kind), looks in zip(owners, uses_steps, strict=True)
                  if looks and kind == "end"), None)

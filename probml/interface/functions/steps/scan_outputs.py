@@ -45,14 +45,14 @@ class Rows(NamedTuple):
     """The observed elements that depend on one scan.
 
     Attributes:
-        at: the step, as the scan returns them; looked: the leaves that they look at, by their
+        at: the step, as the scan returns them; used: the leaves that they look at, by their
             place in the scan.
-        loc: where what is returned is 0; slopes: in all numbers of `looked` at that step.
+        loc: where what is returned is 0; slopes: in all numbers of `used` at that step.
         scale, value, mask: of each.
     """
 
     at: np.ndarray
-    looked: tuple[int, ...]
+    used: tuple[int, ...]
     loc: jax.Array
     slopes: jax.Array
     scale: jax.Array
@@ -64,31 +64,31 @@ class Outside(NamedTuple):
     """The sites outside scans that depend on what these return.
 
     Attributes:
-        closed: the paths, then `others` by name → a result for each of `owners`.
-        near: the sites that look at paths; looked: the paths at which they look; where: of each
-            site, the scan and the step at which its numbers look.
-        gone: what nobody outside hears of.
+        closed: the paths, then `other_sites` by name → a result for each of `owners`.
+        dependents: the sites that depend on paths; used_paths: the paths on which they depend;
+            read_at: of each site, the scan and the step on which its numbers depend.
+        blocked: what nobody outside hears of.
     """
 
     closed: ClosedJaxpr
     owners: tuple[tuple[str, str], ...]
     scans: tuple[Returned, ...]
     paths: tuple[jax.Array, ...]
-    others: tuple[str, ...]
-    near: tuple[str, ...]
-    looked: tuple[int, ...]
-    where: tuple[tuple[np.ndarray, np.ndarray], ...]
-    gone: frozenset[str]
+    other_sites: tuple[str, ...]
+    dependents: tuple[str, ...]
+    used_paths: tuple[int, ...]
+    read_at: tuple[tuple[np.ndarray, np.ndarray], ...]
+    blocked: frozenset[str]
 
     def _program(self, kinds: Sequence[Owner], values: SiteValues) -> Callable:
         """The paths → results."""
         outputs, count = [self.owners.index(owner) for owner in kinds], len(self.paths)
         return lambda paths: evaluate_results(self.closed, outputs, lambda i: (
-            paths[i] if i < count else values[self.others[i - count]]))
+            paths[i] if i < count else values[self.other_sites[i - count]]))
 
     def unaffected_log_density(self, values: SiteValues) -> jax.Array:
         """The log density of what depends on paths but not on the steps."""
-        kinds = [(name, "beside") for name in self.near if (name, "beside") in self.owners]
+        kinds = [(name, "beside") for name in self.dependents if (name, "beside") in self.owners]
         return sum((part.sum() for part in self._program(kinds, values)(self.paths)),
                    jnp.zeros(())) if kinds else jnp.zeros(())
 
@@ -98,19 +98,19 @@ class Outside(NamedTuple):
         Args:
             values: of the unseen sites outside scans.
         """
-        if not self.near:
+        if not self.dependents:
             return [None] * len(self.scans)
-        run = self._program([(name, "loc") for name in self.near], values)
+        run = self._program([(name, "loc") for name in self.dependents], values)
         loc, jvp = jax.linearize(lambda *paths: jnp.concatenate(
             [own.ravel() for own in run(paths)]), *self.paths)
         noise = {kind: jnp.concatenate([jnp.ravel(own) for own in self._program(
-            [(name, kind) for name in self.near], values)(self.paths)])
+            [(name, kind) for name in self.dependents], values)(self.paths)])
             for kind in ("scale", "value", "mask")}
-        scan, step = (np.concatenate([own[side] for own in self.where]) for side in (0, 1))
+        scan, step = (np.concatenate([own[side] for own in self.read_at]) for side in (0, 1))
         result: list[Rows | None] = []
         for k, returned in enumerate(self.scans):
             own = np.flatnonzero(scan == k)
-            looked = tuple(i for i in returned.leaves if i in self.looked)
+            looked = tuple(i for i in returned.leaves if i in self.used_paths)
             if not len(own) or not looked:
                 result.append(None)
                 continue
@@ -150,32 +150,33 @@ def trace_outside(run: Callable[..., SiteValues],
     closed = by_elements(program)
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
     found = uses.found
-    near = tuple(name for name, kind in owners if kind == "log" and found[name, kind])
-    for name in near:
+    dependents = tuple(name for name, kind in owners if kind == "log" and found[name, kind])
+    for name in dependents:
         if name in others or not uses.is_linear(name):
             raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the values that "
                                     f"a scan returns")
-    looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
+    looked = tuple(sorted({int(i) for name in dependents for i in found[name, "loc"]}))
     outside = Outside(closed, owners, tuple(scans), tuple(paths), tuple(sorted(others)),
-                      near, looked, (), frozenset({*near, *uses.computed()}))
-    return outside._replace(where=_where(outside)) if near else outside
+                      dependents, looked, (), frozenset({*dependents, *uses.computed()}))
+    return outside._replace(read_at=_steps_read(outside)) if dependents else outside
 
 
-def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+def _steps_read(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     """The scan and the step on which each element depends; some step where it depends on none."""
-    paths, near = outside.paths, outside.near
+    paths, dependents = outside.paths, outside.dependents
     part, takes = levels.restrict(outside.closed,
-                                  [outside.owners.index((name, "loc")) for name in near])
+                                  [outside.owners.index((name, "loc")) for name in dependents])
     first = np.cumsum([0, *(returned.steps for returned in outside.scans)])
     numbers, default_step = {}, 0
     for k, returned in enumerate(outside.scans):
         for i, at in zip(returned.leaves, returned.at, strict=True):
             own = (first[k] + at).reshape(-1, *(1,) * (paths[i].ndim - 1))
             numbers[f"{i}"] = np.broadcast_to(own, paths[i].shape)
-            default_step = int(own.flat[0]) if i == outside.looked[0] else default_step
+            default_step = int(own.flat[0]) if i == outside.used_paths[0] else default_step
     tracked = {k: f"{i}" for k, i in enumerate(takes) if i < len(paths)}
     places = []
-    for name, var, own in zip(near, part.out_avals, cells(part, tracked, numbers), strict=True):
+    for name, var, own in zip(dependents, part.out_avals, cells(part, tracked, numbers),
+                              strict=True):
         where = np.full(var.shape, NONE)
         for marks in own.values():
             if not merge_cells(where, marks):

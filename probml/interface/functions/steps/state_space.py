@@ -32,21 +32,21 @@ class Step(NamedTuple):
     """Every step's numbers, time first.
 
     Attributes:
-        loc, after, seen, output: of sites, of what is handed on, of what is observed and normal, of
-            what observations outside depend on.
+        loc, carry, observed, output: of sites, of what is handed on, of what is observed and
+            normal, of what observations outside depend on.
         root: of the covariance of sites; noise, value, mask: of what is observed.
-        rest: log density of all else.
+        log_rest: log density of all else.
     """
 
     loc: Affine
-    after: Affine
-    seen: Affine
+    carry: Affine
+    observed: Affine
     output: Affine
     root: jax.Array
     noise: jax.Array
     value: jax.Array
     mask: jax.Array
-    rest: jax.Array
+    log_rest: jax.Array
 
     def with_rows(self, rows: Rows, at: np.ndarray) -> "Step":
         """What is observed outside together with what is observed inside, at the step on which it
@@ -67,8 +67,8 @@ class Step(NamedTuple):
         seen = (rows.loc + (rows.slopes * value).sum(-1), (rows.slopes[..., None] * m).sum(1),
                 (rows.slopes[..., None] * z).sum(1))
         loc, slope, site_slope = (with_placed(base, leaf, 0.0)
-                                  for base, leaf in zip(self.seen, seen, strict=True))
-        return self._replace(seen=(loc, slope, site_slope),
+                                  for base, leaf in zip(self.observed, seen, strict=True))
+        return self._replace(observed=(loc, slope, site_slope),
                              noise=with_placed(self.noise, rows.scale, 1.0),
                              value=with_placed(self.value, rows.value, 0.0),
                              mask=with_placed(self.mask, rows.mask, 0.0))
@@ -79,15 +79,15 @@ class Carried(NamedTuple):
 
     Attributes:
         start: before the first step.
-        copies: which number of the step's sites each is; before: which number that the step before
-            has handed on; −1: none.
-        looked: whether something observed depends on it a step later.
+        copies: which number of the step's sites each is; previous: which number that the step
+            before has handed on; −1: none.
+        is_used: whether something observed depends on it a step later.
     """
 
     start: jax.Array
     copies: np.ndarray
-    before: np.ndarray
-    looked: np.ndarray
+    previous: np.ndarray
+    is_used: np.ndarray
 
 
 class Chain(NamedTuple):
@@ -97,7 +97,7 @@ class Chain(NamedTuple):
         system: what Kalman's filter takes; centre: the state that is its 0.
         log_rest: log density of what is observed and depends on no site.
         sizes: site → numbers of a step, and its shape, in the order of a state.
-        seen: a name of what is observed inside; None: nothing is.
+        observed_site: a name of what is observed inside; None: nothing is.
         reverse: the last step is the first.
     """
 
@@ -105,7 +105,7 @@ class Chain(NamedTuple):
     centre: jax.Array
     log_rest: jax.Array
     sizes: Mapping[str, tuple[int, tuple[int, ...]]]
-    seen: str | None
+    observed_site: str | None
     reverse: bool
 
     @property
@@ -146,18 +146,18 @@ def chain_of(step: Step, carried: Carried, mixing: bool,
         ModelError: a state has many numbers.
     """
     system = _system(step, carried, mixing)
-    return Chain(kalman.centred(system, system.mean), system.mean, step.rest.sum(), sizes, seen,
+    return Chain(kalman.centred(system, system.mean), system.mean, step.log_rest.sum(), sizes, seen,
                  reverse)
 
 
 def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
-    (base, low, mix), (k0, m, kz), root = step.loc, step.after, step.root
+    (base, low, mix), (k0, m, kz), root = step.loc, step.carry, step.root
     (count, sites), handed = base.shape, len(carried.copies)
     kept = np.flatnonzero(carried.copies < 0)
     column = carried.copies.copy()
     column[kept] = sites + np.arange(len(kept))
-    column_of = {carried.before[q]: column[q] for q in kept if carried.before[q] >= 0}
-    lagged = [p for p in np.flatnonzero(carried.looked) if p not in column_of]
+    column_of = {carried.previous[q]: column[q] for q in kept if carried.previous[q] >= 0}
+    lagged = [p for p in np.flatnonzero(carried.is_used) if p not in column_of]
     column_of |= {p: sites + len(kept) + i for i, p in enumerate(lagged)}
     width = sites + len(kept) + len(lagged)
     if width > MOST_STATE_ELEMENTS:
@@ -165,7 +165,7 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
                          f"of {MOST_STATE_ELEMENTS}. Pass fewer numbers")
     pick, observe = np.zeros((handed, width)), np.zeros((handed, width))
     pick[np.arange(handed), column] = 1.0
-    for p in np.flatnonzero(carried.looked):
+    for p in np.flatnonzero(carried.is_used):
         observe[p, column_of[p]] = 1.0
     if mixing:
         inverse = jnp.linalg.inv(jnp.eye(sites) - mix)
@@ -177,7 +177,7 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
     offset = jnp.concatenate([base, carry_offset[:, kept], jnp.zeros((count, len(lagged)))], 1)
     root = jnp.concatenate([root, (kz @ root)[:, kept], jnp.zeros((count, len(lagged), sites))], 1)
     noise = root @ jnp.swapaxes(root, 1, 2)
-    d, c, slope = step.seen
+    d, c, slope = step.observed
     slope = jnp.pad(slope, ((0, 0), (0, 0), (0, width - sites))) + c @ observe
     mask = step.mask.astype(bool)
     lane = lambda leaf: leaf[..., None]  # noqa: E731
