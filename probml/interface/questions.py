@@ -65,8 +65,7 @@ class Questions(Serving):
 
         Cost: one pass; averaged over draws one for each of them.
         """
-        rows = self._read(data, unknown=unknown)
-        rows.structure.need_rows("log_prob")
+        rows = self._read_rows("log_prob", data, unknown)
         weighted.check_likelihood(self, rows)
         return members.answer(self, rows, plug_in,
                               lambda fit, rows: asking.answer(fit, rows, (), plug_in)[0])
@@ -174,8 +173,7 @@ class Questions(Serving):
 
         Cost: as log_prob; with an interval some thousand draws of each row.
         """
-        rows = self._read(data, unknown=unknown)
-        self.structure.need_rows("predict")
+        rows = self._read_rows("predict", data, unknown)
         name = site or self._site_to_predict(rows, continuous=True)
         return members.answer(self, rows, plug_in, lambda fit, rows: fit._predicted(
             rows, name, plug_in, given, interval
@@ -193,8 +191,7 @@ class Questions(Serving):
             loss, reject: as in probml.decide.
             plug_in: as in log_prob.
         """
-        rows = self._read(data)
-        self.structure.need_rows("decide")
+        rows = self._read_rows("decide", data)
         name = self._checked_row_site(site or self._site_to_predict(rows))
         probabilities = members.answer(self, rows, plug_in, lambda fit, rows: fit._probabilities(
             rows, name, plug_in, "all"))
@@ -299,8 +296,7 @@ class Questions(Serving):
         Raises and cost: as predict, of all sites at once. Each cell is filled by itself: for cells
         that go together draw them, simulate(given=data).
         """
-        rows = self._read(data, unknown=unknown)
-        self.structure.need_rows("impute")
+        rows = self._read_rows("impute", data, unknown)
         return members.answer(self, rows, plug_in, lambda fit, rows: fit._imputed(rows, plug_in))
 
     @answers_in_tables()
@@ -321,8 +317,7 @@ class Questions(Serving):
             Refusal: it has no integral.
         """
         self._site(site)
-        rows = self._read(data)
-        self.structure.need_rows("conditional")
+        rows = self._read_rows("conditional", data)
         return conditional(self, rows, site, plug_in)
 
     def simulate(

@@ -245,6 +245,11 @@ class Record(Fitted):
         """The expression by which a user reads the value of a site outside rows."""
         return f"fit.params['{name}']" if self.certain else f"fit.draws(1000)['{name}']"
 
+    def _read_rows(self, verb: str, data: object, unknown: str = REFUSE) -> dataset.Data:
+        """The data of a question about rows, for which the model needs some."""
+        self.structure.need_rows(verb)
+        return self._read(data, unknown=unknown)
+
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         untraced("the fit", self.point)

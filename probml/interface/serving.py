@@ -106,8 +106,7 @@ class Serving(Answers):
         if steps is None:
             raise ModelError("forecast(steps=None): expected the number of steps to forecast, an "
                              "integer of at least 1, such as steps=12")
-        self.structure.need_rows("forecast")
-        parsed = self._read(data)
+        parsed = self._read_rows("forecast", data)
         structure = parsed.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:

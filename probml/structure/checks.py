@@ -145,14 +145,20 @@ def check_rows(
 
 def _check_events(model: Bound, sites: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
                   rows: int) -> None:
-    """Check that the event axes of a site do not depend on the number of rows."""
+    """Check that the event axes of a site do not depend on the number of rows, nor does the shape
+    of a factor outside rows."""
     advice = SAME_AT_ALL_STEPS if any(site.chain for site in sites.values()) else (
         "If each row has one value, omit .to_event(1). If each row has a vector, give its "
         "parameters the shape (rows, length), as dist.Normal(mean[:, None] * weights, "
         "1).to_event(1) does")
     for name, event in events.items():
-        single = sites[name].independent + sites[name].event
-        if event != single:
+        site = sites[name]
+        single = site.batch if site.factor else site.independent + site.event
+        if event != single and site.factor and not site.rows:
+            raise ModelError(f"model '{model.name}', site '{name}': the factor is outside rows(), "
+                             f"but has the shape {single} for one row and {event} for "
+                             f"{counted(rows, 'row')}. Move '{name}' inside rows()")
+        if event != single and not site.factor:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event shape is {single} for one row and "
                 f"{event} for {counted(rows, 'row')}. So .to_event() has made the rows a part of "

@@ -289,14 +289,14 @@ def leaves_of(
 
     Args:
         owners: filled with the name of the site of each array.
-        events: filled with the event axes of each site that is not a factor.
+        events: filled with the event axes of each site; of a factor its batch axes.
     """
     flat = []
     owners.clear()
     messages, computed = run_of(model, inputs, values, index, rows, steps)
     if events is not None:
-        events.update({name: tuple(msg["fn"].event_shape) for name, msg in messages.items()
-                       if not isinstance(msg["fn"], dist.Unit)})
+        events.update({name: tuple(msg["fn"].batch_shape if isinstance(msg["fn"], dist.Unit)
+                                   else msg["fn"].event_shape) for name, msg in messages.items()})
     for name, msg in (*messages.items(), *computed.items()):
         leaves = (leaves_of_distribution(peel(msg["fn"])[0])[0] if name in messages
                   else [msg["value"]])

@@ -250,13 +250,15 @@ def _check_sizes(model: Bound, sites: Mapping[str, Site]) -> None:
 
 
 def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
+    has_rows = not model.is_joint and any(site.rows for site in sites.values())
     for site in sites.values():
-        for parent in site.parents:
-            if sites[parent].rows and not site.rows:
-                raise ModelError(
-                    f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
-                    f"'{parent}' inside rows(). Move '{site.name}' inside rows()"
-                )
+        by_row = [parent for parent in site.parents if sites[parent].rows]
+        by_row += site.inputs if has_rows else ()
+        if by_row and not site.rows:
+            raise ModelError(
+                f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
+                f"'{by_row[0]}', which has a value in each row. Move '{site.name}' inside rows()"
+            )
 
 
 # a structure is pickled as its model and specs, since its programs contain functions

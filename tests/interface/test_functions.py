@@ -152,7 +152,7 @@ CASES = [
     (local_level, {"y": Y}, "scan"),
     (masked, {"y": Y}, None),
     (scaled, {"y": Y}, "scale"),
-    (softly_bound, {"y": Y, "g": G}, "factor"),
+    (softly_bound, {"y": Y, "g": G}, None),
     (twice_observed, {"y": Y}, None),
     (branching, {"y": Y}, "branching"),
     (transformed, {"y": Y}, None),
@@ -438,15 +438,18 @@ def test_values_that_a_site_cannot_have_are_refused_by_name(y, words):
     refuses(lambda: probml.model(counts)().log_density({"y": y}, {"rate": np.ones(2)}), *words)
 
 
-def test_values_under_a_mask_may_be_anything_and_sample_shape_is_an_axis():
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_values_under_a_mask_may_be_anything_and_sample_shape_is_an_axis(strength):
     def padded(y):
         m = sample("m", dist.Normal(0, 1), sample_shape=(3,))
-        numpyro.factor("soft", -m.sum())
+        if strength:
+            numpyro.factor("soft", -m.sum())
         with handlers.mask(mask=y >= 0):
             sample("y", dist.Poisson(jnp.exp(m[0])), obs=y)
 
     y, m = np.array([2, 0, -1]), np.array([0.1, 0.2, 0.3])
-    want = stats.norm().logpdf(m).sum() - m.sum() + stats.poisson(np.exp(0.1)).logpmf(y[:2]).sum()
+    want = (stats.norm().logpdf(m).sum() - strength * m.sum()
+            + stats.poisson(np.exp(0.1)).logpmf(y[:2]).sum())
     got = probml.model(padded)().log_density({"y": y}, {"m": m})
     np.testing.assert_allclose(got, want, atol=1e-9)
 

@@ -115,8 +115,8 @@ def test_new_rows_of_a_function_without_rows_are_refused_with_the_reason():
             sample("y", dist.Normal(slope * x, 1.0), obs=y)
 
     data, new = {"x": np.arange(4.0), "y": 2.0 * np.arange(4)}, {"x": [5.0]}
-    with pytest.raises(probml.DataError, match="fixed size 4.*Write its size as the length of an "
-                                               "argument"):
+    with pytest.raises(probml.Refusal, match="fixed size 4.*Write its size as the length of an "
+                                             "argument"):
         probml.model(fixed)().fit(data, seed=0).predict(new)
     mean = 28 / (14 + 1 / 4)  # of the slope: conjugate
     np.testing.assert_allclose(probml.model(mended)().fit(data, seed=0).predict(new), [5 * mean],

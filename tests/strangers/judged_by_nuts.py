@@ -147,10 +147,12 @@ def rounded(values: np.ndarray) -> Any:
 def main(names: list[str]) -> None:
     import time
 
+    import eighteenth_cases  # noqa: F401
     import eleventh_cases  # noqa: F401
     import fifteenth_cases  # noqa: F401
     import fourteenth_cases  # noqa: F401
     import ninth_cases  # noqa: F401
+    import seventeenth_cases  # noqa: F401
     import sixteenth_cases  # noqa: F401
     import tenth_cases  # noqa: F401
     import thirteenth_cases  # noqa: F401

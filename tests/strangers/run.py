@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import eighteenth_cases  # noqa: E402, F401
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
 import fifteenth_cases  # noqa: E402, F401
@@ -22,6 +23,7 @@ import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
 import rare_pairs  # noqa: E402, F401
 import rare_questions  # noqa: E402, F401
+import seventeenth_cases  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
 import sixteenth_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401

@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
+import eighteenth_cases  # noqa: E402, F401
 import eighth_cases  # noqa: E402, F401
 import eleventh_cases  # noqa: E402, F401
 import fifteenth_cases  # noqa: E402, F401
@@ -20,6 +21,7 @@ import more_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
 import rare_pairs  # noqa: E402, F401
 import rare_questions  # noqa: E402, F401
+import seventeenth_cases  # noqa: E402, F401
 import seventh_cases  # noqa: E402, F401
 import sixteenth_cases  # noqa: E402, F401
 import sixth_cases  # noqa: E402, F401

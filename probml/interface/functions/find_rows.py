@@ -112,8 +112,10 @@ class AsRows(Messenger):
         row = next((frame for frame in frames if frame.name == "rows"), None)
         if row is not None and msg["type"] == "sample":
             msg[ROWS] = row.dim
+        # where arguments are not traced, their elements are numbers of NumPy's
+        element = self.rows is None and isinstance(msg["value"], np.generic)
         if (msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit)
-                and not (row is None and is_fixed(msg, self))):
+                and (row is not None or element or not is_fixed(msg, self))):
             msg |= {"is_observed": False, "value": None}
 
 
@@ -152,11 +154,9 @@ def find_row_candidates(survey: Survey, chosen: str | None = None) -> list[Candi
 def _find_row_candidates(survey: Survey) -> list[Candidate] | str:
     if survey.loops:
         return "the function has a scan"
-    if any(site.factor and not site.plates for site in survey.sites.values()):
-        return "the function has a factor outside plates"
-    if not survey.observed_sites:
-        return "only factors are observed"
     columns = survey.columns
+    if not columns:
+        return "nothing is observed"
     common = [name for name in columns[0].plates
               if all(name in site.plates for site in columns)]
     sites_in = {name: [site for site in survey.sites.values() if name in site.plates]
@@ -229,6 +229,9 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
         if shape[len(shape) - len(site.event) :] != site.event:
             return (f"'{site.name}' has values of shape {shape}, but one draw of its distribution "
                     f"has shape {site.event}")
+        if site.masked and len(site.outside):
+            return (f"'{survey.as_written(site).name}' has values under a mask that its "
+                    "distribution cannot have")
     observed = {id(site.value) for site in survey.observed_sites}
     infinite = next((name for name, value in by_row.items() if id(value) not in observed
                      and value.dtype.kind == "f" and np.isinf(value).any()), None)

@@ -54,7 +54,12 @@ def is_fixed(msg: dict, outer: Messenger) -> bool:
     value = next((value for value in given if value is not None), None)
     if value is None:  # JAX's arrays may be parts of arguments, as in a loop's step
         return msg["is_observed"] and not isinstance(msg["value"], jax.Array | GivenArray)
-    return not isinstance(value, jax.core.Tracer | GivenArray)
+    return not is_argument(value)
+
+
+def is_argument(value: object) -> bool:
+    """Whether a value is an argument of the function, or made of some."""
+    return isinstance(value, jax.core.Tracer | GivenArray)
 
 
 class Record(Messenger):

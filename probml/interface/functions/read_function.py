@@ -6,7 +6,6 @@ is tried as the rows (find_rows.py), else the model is one joint density (joint_
 
 import contextlib
 from collections.abc import Collection, Mapping
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
@@ -375,26 +374,15 @@ def _refuse_text(model: Bound, survey: Survey, items: Mapping, values: Mapping) 
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
-    """Refuse values outside the support of a site, elements under a mask left out; the ends of a
-    range belong to it, and every angle is valid."""
+    """Refuse values outside the support of a site, elements under a mask left out."""
     value = np.asarray(site.value, float)
     is_finite = np.isfinite(value)
     if site.discrete and (frac := is_finite & (value != np.floor(value))).any():
         raise DataError(f"model '{model.name}': the values of site '{site.name}' must be integers, "
                         f"got {value[frac][0]:g} at index {listed(np.argwhere(frac)[0].tolist())}. "
                         "Round the values, or use a continuous distribution")
-    support = site.support
-    if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
-        return
-    edges: list[Any] = [getattr(support, edge, np.nan) for edge in ("lower_bound", "upper_bound")]
-    if any(isinstance(edge, jax.core.Tracer) for edge in edges):  # they are parameters
-        return
-    in_support = np.asarray(support(value))
-    for edge in edges:
-        in_support = in_support | (value == np.asarray(edge))
-    outside = np.argwhere(is_finite & ~np.broadcast_to(in_support, value.shape))
-    if len(outside):
-        cell = tuple(map(int, outside[0]))
+    if not site.masked and len(site.outside):
+        cell = tuple(map(int, site.outside[0]))
         where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"model '{model.name}': '{site.name}' is {value[cell]:g}{where}, outside "
                         "the support of its distribution (the possible values: "

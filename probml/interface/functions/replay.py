@@ -15,7 +15,9 @@ from probml.families import registry
 from probml.interface.functions.find_rows import AsRows
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.given.values import as_given
+from probml.interface.functions.messages import is_argument
 from probml.interface.functions.readings import Reading
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.survey import survey_run
 from probml.jaxpr.memo import memo
 from probml.language.language import Bound, RowsUnknown, mentions_rows, row_scope
@@ -45,9 +47,20 @@ def lacks_rows(model: Bound) -> bool:
 
 class _Sharp(Messenger):
     """Draws every site as `registry.sharp` does: the data of a fit are floats, also trials of a
-    binomial, of which NumPyro cannot draw."""
+    binomial, of which NumPyro cannot draw. What a scan observes is drawn at its step, so that later
+    steps follow from it."""
 
     def process_message(self, msg: dict) -> None:
+        if (scan := ScanCall.of(msg)) is not None:
+            def drawn_body(carry: object, x: object) -> object:
+                with _Sharp(), AsRows():
+                    return scan.body(carry, x)
+
+            msg["args"] = scan._replace(body=drawn_body)
+            msg["kwargs"]["substitute_stack"] = [
+                (kind, {name: value for name, value in values.items() if not is_argument(value)}
+                 if kind == "condition" and isinstance(values, Mapping) else values)
+                for kind, values in msg["kwargs"]["substitute_stack"]]
         if msg["type"] == "sample" and msg["value"] is None:
             msg["fn"] = registry.sharp(msg["fn"])
 

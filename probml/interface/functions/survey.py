@@ -75,6 +75,23 @@ class SurveyedSite(NamedTuple):
         """Binary digits of the joint values of all cells."""
         return math.prod(self.shape) * math.log2(self.states or 1)
 
+    @property
+    def outside(self) -> np.ndarray:
+        """The indices of observed values outside the support, as far as it is known; the ends of a
+        range belong to it, and every angle is valid."""
+        support = self.support
+        edges: list[Any] = [getattr(support, edge, np.nan)
+                            for edge in ("lower_bound", "upper_bound")]
+        if (getattr(support, "event_dim", 1) != 0 or support is dist.constraints.circular
+                or any(isinstance(edge, jax.core.Tracer) for edge in (*edges, self.value))):
+            return np.empty((0, 0))  # edges that are parameters
+        value = np.asarray(self.value, float)
+        is_finite = np.isfinite(value)
+        in_support = np.asarray(support(np.where(is_finite, value, 0.0)))
+        for edge in edges:
+            in_support = in_support | (value == np.asarray(edge))
+        return np.argwhere(is_finite & ~np.broadcast_to(in_support, value.shape))
+
 
 class Survey(NamedTuple):
     """The sites of a run of the function, and what else it contains.
@@ -113,9 +130,11 @@ class Survey(NamedTuple):
 
     @property
     def columns(self) -> tuple[SurveyedSite, ...]:
-        """The sites that may be data of rows: of those observed, those not fixed, if any."""
+        """The sites that may be data of rows: of those observed, those not fixed, if any; where
+        nothing is observed, the factors."""
         return tuple(site for site in self.observed_sites if not site.fixed) or tuple(
-            site for site in self.observed_sites if site.batch) or self.observed_sites
+            site for site in self.observed_sites if site.batch) or self.observed_sites or tuple(
+            site for site in self.sites.values() if site.factor and site.plates)
 
     @property
     def discrete_latents(self) -> tuple[SurveyedSite, ...]:
