@@ -26,6 +26,8 @@ from probml.interface.functions.joint_density import ReadModel, bind, input_name
 from probml.interface.functions.messages import is_fixed, prepare
 from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
+from probml.jaxpr.levels import dependencies
+from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
 from probml.numerics.process.making import unchecked
@@ -228,6 +230,8 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
         if shape[len(shape) - len(site.event) :] != site.event:
             return (f"'{site.name}' has values of shape {shape}, but one draw of its distribution "
                     f"has shape {site.event}")
+    if moving := _observed_by_parameters(model, survey, arguments):
+        return f"the observed values of '{moving}' are computed from latent sites"
     observed = {id(site.value) for site in survey.seen}
     infinite = next((name for name, value in by_row.items() if id(value) not in observed
                      and value.dtype.kind == "f" and np.isinf(value).any()), None)
@@ -241,6 +245,26 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
             if abs(change) >= abs(size - len(subset)):
                 return f"the function has a Python loop over {rows_text}"
     return ""
+
+
+def _observed_by_parameters(model: Bound, survey: Survey, arguments: SiteValues) -> str:
+    """A site whose observed values depend on latent ones, as in obs=y - shift; "": none."""
+    known = {id(value) for value in arguments.values()}
+    computed = {site.name for site in survey.seen if id(site.value) not in known and not site.fixed}
+    latent = {site.name: np.zeros(site.shape, int if site.discrete else float)
+              for site in survey.sites.values() if not site.observed and not site.factor}
+    if not computed or not latent:
+        return ""
+    names = list[str]()
+
+    def run(values: SiteValues) -> list:
+        found = observed_sites(lambda: model.generative.run({**model.bound, **arguments}, {}), {},
+                               values)
+        names[:] = (name for name in found if name in computed)
+        return [found[name]["value"] for name in names]
+
+    needed = dependencies(jaxpr_of(run)(latent))
+    return next((name for name, inputs in zip(names, needed, strict=True) if inputs), "")
 
 
 def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping, plate: str | None,
