@@ -1,5 +1,6 @@
-"""Observed values that a function computes from its parameters, as in obs=y - shift: what it observes
-then depends on them, and so does its density, which is NumPyro's."""
+"""Observed values that a function computes: from its parameters, as in obs=y - shift, where the density
+depends on them, as NumPyro's does; from all rows, as in obs=y / y.mean(), where no row has a density of
+its own."""
 
 import itertools
 
@@ -139,3 +140,24 @@ def test_residuals_that_are_observed_have_the_posterior_of_the_regression():
             for function in (residuals, regression)]
     for name in ("a", "b", "s"):
         np.testing.assert_allclose(fits[0].params[name], fits[1].params[name], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("values", "own"), [
+    (lambda y: jnp.log(jnp.abs(y)), True), (lambda y: 2 * y - 1, True), (lambda y: y.round(), True),
+    (lambda y: (y - y.mean()) / y.std(), False), (lambda y: y - jnp.roll(y, 1), False),
+    (lambda y: jnp.argsort(jnp.argsort(y)) / 10, False), (lambda y: y - jnp.arange(len(y)), False),
+    (lambda y: y / len(y), False), (lambda y: y[::-1], False)],
+    ids=["log", "line", "round", "standardised", "differences", "ranks", "numbers", "shares", "reversed"])
+def test_a_row_has_a_density_of_its_own_where_its_values_are_computed_from_it_alone(values, own):
+    def computed(x, y):
+        a, b, s = line()
+        with plate("n", len(y)):
+            sample("e", dist.Normal(a + b * x, s), obs=values(y))
+
+    fit = probml.model(computed)().fit({"x": X, "y": Y}, probml.MAP())
+    if own:
+        np.testing.assert_allclose(fit.log_prob({"x": X[3:5], "y": Y[3:5]}),
+                                   fit.log_prob({"x": X, "y": Y})[3:5])
+    else:
+        with pytest.raises(probml.ModelError, match="no plate of independent rows"):
+            fit.log_prob({"x": X, "y": Y})

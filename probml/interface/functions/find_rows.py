@@ -11,10 +11,11 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -23,11 +24,13 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 from probml.errors import DataError, ModelError, counted, listed, name_in_function, shortly
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
-from probml.interface.functions.messages import is_fixed, prepare
+from probml.interface.functions.messages import is_fixed, prepare, trace_isolated
 from probml.interface.functions.readings import Reading, observed_sites
+from probml.interface.functions.states import zeros_of
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
+from probml.jaxpr.exchangeability import row_dependence
 from probml.jaxpr.levels import dependencies
-from probml.jaxpr.program import jaxpr_of
+from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
 from probml.numerics.process.making import unchecked
@@ -230,8 +233,6 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
         if shape[len(shape) - len(site.event) :] != site.event:
             return (f"'{site.name}' has values of shape {shape}, but one draw of its distribution "
                     f"has shape {site.event}")
-    if moving := _observed_by_parameters(model, survey, arguments):
-        return f"the observed values of '{moving}' are computed from latent sites"
     observed = {id(site.value) for site in survey.seen}
     infinite = next((name for name, value in by_row.items() if id(value) not in observed
                      and value.dtype.kind == "f" and np.isinf(value).any()), None)
@@ -245,26 +246,6 @@ def _why_not_rows(model: Bound, survey: Survey, arguments: SiteValues,
             if abs(change) >= abs(size - len(subset)):
                 return f"the function has a Python loop over {rows_text}"
     return ""
-
-
-def _observed_by_parameters(model: Bound, survey: Survey, arguments: SiteValues) -> str:
-    """A site whose observed values depend on latent ones, as in obs=y - shift; "": none."""
-    known = {id(value) for value in arguments.values()}
-    computed = {site.name for site in survey.seen if id(site.value) not in known and not site.fixed}
-    latent = {site.name: np.zeros(site.shape, int if site.discrete else float)
-              for site in survey.sites.values() if not site.observed and not site.factor}
-    if not computed or not latent:
-        return ""
-    names = list[str]()
-
-    def run(values: SiteValues) -> list:
-        found = observed_sites(lambda: model.generative.run({**model.bound, **arguments}, {}), {},
-                               values)
-        names[:] = (name for name in found if name in computed)
-        return [found[name]["value"] for name in names]
-
-    needed = dependencies(jaxpr_of(run)(latent))
-    return next((name for name, inputs in zip(names, needed, strict=True) if inputs), "")
 
 
 def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping, plate: str | None,
@@ -309,11 +290,46 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
               for name, arg in names.items() if name not in used_names for value in (by_row[arg],)}
     names = {name: arg for name, arg in names.items() if name in used_names}
     computed = tuple(site.name for site in columns if site.name not in observed.values())
+    _check_computed(model, [name for name in computed if not survey.sites[name].fixed], other_args,
+                    by_row, distinct, sized)
     reading = dataclasses.replace(reading, own=names, shown=unused, columns=observed,
                                   computed=computed, uncounted=uncounted)
     bound = bind(model, reading, other_args, by_row)
     return ReadModel(bound, translate_data(bound, items),
                      f"the rows of the data are {_axis_name(plate, along)}", survey.begin)
+
+
+def _check_computed(model: Bound, computed: Collection[str], other_args: SiteValues,
+                    by_row: SiteValues, distinct: Mapping[str, tuple],
+                    sized: tuple[str, ...]) -> None:
+    """Refuse observed values that the function computes from latent sites, as in obs=y - shift, or
+    of a row from other rows, as in obs=y / y.mean()."""
+    if not computed:
+        return
+    names = list[str]()
+
+    def run(moved: jax.Array, columns: Mapping[str, jax.Array]) -> list:
+        rows = len(next(iter(columns.values())))
+        columns = {name: with_known_values(value, distinct[name]) if name in distinct else value
+                   for name, value in columns.items()}
+        settings = {**model.bound, **dict.fromkeys(sized, rows), **other_args}
+        with unchecked():
+            trace = trace_isolated(lambda: model.generative.run({**settings, **columns}, {}), {},
+                                   sums=False, blank=lambda fn: zeros_of(fn) + moved)
+        names[:] = (name for name in trace if name in computed)
+        return [trace[name]["value"] for name in names]
+
+    def traced(rows: int) -> ClosedJaxpr:
+        return jaxpr_of(run)(0, {name: jax.ShapeDtypeStruct((rows, *np.shape(value)[1:]),
+                                                            jnp.result_type(value))
+                                 for name, value in by_row.items()})
+
+    single = traced(1)
+    for name, needed, mixed in zip(names, dependencies(single), row_dependence(
+            single, traced, [None, *(0 for _ in by_row)]), strict=True):
+        if mixed or 0 in needed:
+            raise ModelError(f"the observed values of '{name}' depend on " +
+                             ("other rows" if mixed else "latent sites"))
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
