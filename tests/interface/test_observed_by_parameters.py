@@ -161,3 +161,10 @@ def test_a_row_has_a_density_of_its_own_where_its_values_are_computed_from_it_al
     else:
         with pytest.raises(probml.ModelError, match="no plate of independent rows"):
             fit.log_prob({"x": X, "y": Y})
+
+
+def test_what_is_computed_from_parameters_is_no_observed_value():
+    pytest.importorskip("arviz")
+    found = probml.model(one_of_two)().fit({"x": X, "y": Y}, probml.Laplace()).to_arviz()
+    assert set(found.observed_data) == {"x"}
+    assert set(found.log_likelihood) == {"x", "e"}

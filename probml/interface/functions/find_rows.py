@@ -24,7 +24,7 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 from probml.errors import DataError, ModelError, counted, listed, name_in_function, shortly
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
-from probml.interface.functions.messages import is_fixed, prepare, trace_isolated
+from probml.interface.functions.messages import is_fixed, prepare
 from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.states import zeros_of
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
@@ -313,11 +313,10 @@ def _check_computed(model: Bound, computed: Collection[str], other_args: SiteVal
         columns = {name: with_known_values(value, distinct[name]) if name in distinct else value
                    for name, value in columns.items()}
         settings = {**model.bound, **dict.fromkeys(sized, rows), **other_args}
-        with unchecked():
-            trace = trace_isolated(lambda: model.generative.run({**settings, **columns}, {}), {},
-                                   sums=False, blank=lambda fn: zeros_of(fn) + moved)
-        names[:] = (name for name in trace if name in computed)
-        return [trace[name]["value"] for name in names]
+        sites = observed_sites(lambda: model.generative.run({**settings, **columns}, {}), {}, {},
+                               blank=lambda fn: zeros_of(fn) + moved)
+        names[:] = (name for name in sites if name in computed)
+        return [sites[name]["value"] for name in names]
 
     def traced(rows: int) -> ClosedJaxpr:
         return jaxpr_of(run)(0, {name: jax.ShapeDtypeStruct((rows, *np.shape(value)[1:]),
