@@ -168,3 +168,22 @@ def test_what_is_computed_from_parameters_is_no_observed_value():
     found = probml.model(one_of_two)().fit({"x": X, "y": Y}, probml.Laplace()).to_arviz()
     assert set(found.observed_data) == {"x"}
     assert set(found.log_likelihood) == {"x", "e"}
+
+
+@pytest.mark.parametrize("fill", [jnp.nan_to_num, lambda y: jnp.where(jnp.isnan(y), 9.0, y)])
+def test_missing_cells_that_the_function_masks_are_left_out(fill):
+    def masked(x, y):
+        a, b, s = line()
+        with plate("n", len(y)), handlers.mask(mask=~jnp.isnan(y)):
+            sample("y", dist.Normal(a + b * x, s), obs=fill(y))
+
+    def plain(x, y):
+        a, b, s = line()
+        with plate("n", len(y)):
+            sample("y", dist.Normal(a + b * x, s), obs=y)
+
+    holes = np.where(np.arange(N) % 5 == 3, np.nan, Y)
+    fits = [probml.model(function)().fit({"x": X, "y": holes}, probml.MAP())
+            for function in (masked, plain)]
+    for name in ("a", "b", "s"):
+        np.testing.assert_allclose(fits[0].params[name], fits[1].params[name], rtol=1e-4)
