@@ -425,13 +425,13 @@ class Pasted(ast.NodeTransformer):
 
     def visit_With(self, node):
         self.generic_visit(node)
-        if len(node.items) != 1 or _called(node.items[0].context_expr) != "rows":
-            return node
-        if not self.plated:
-            return ast.If(ast.Constant(True), node.body, [])
-        node.items[0].context_expr = ast.parse(f"numpyro.plate('rows_', {self.size})",
-                                               mode="eval").body
-        return node
+        found = [item for item in node.items if _called(item.context_expr) == "rows"]
+        if found and self.plated:
+            found[0].context_expr = ast.parse(f"numpyro.plate('rows_', {self.size})",
+                                              mode="eval").body
+        elif found:
+            node.items.remove(found[0])
+        return node if node.items else ast.If(ast.Constant(True), node.body, [])
 
     def visit_Call(self, node):
         self.generic_visit(node)
