@@ -248,7 +248,8 @@ def differing_predictions(one: Any, other: Any, twin: Twin, base: Subject) -> st
     after = after if twin.order is None else after[twin.order]
     if before.shape != after.shape or before.size < 2:
         return "" if before.size < 2 else f"predictions of shape {after.shape}, before {before.shape}"
-    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.02 * np.abs(before))
+    shown = np.nanstd(np.asarray(rewritings.columns(base)[seen[0]], float))
+    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.06 * shown)
     discrete = len(np.unique(before)) <= 5 and np.mean(before != after) < 0.1  # states that are nearly as likely
     at = np.unravel_index(np.argmax(off), off.shape)
     return "" if off[at] <= 1 or discrete else f"predict at {at}: {before[at]:.4g}, now {after[at]:.4g}"
