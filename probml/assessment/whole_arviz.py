@@ -46,8 +46,9 @@ def _log_unit_change(fit: Fitted, observed: Any, name: str) -> np.ndarray | floa
 
 def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
            draws: Mapping[str, np.ndarray], group: Callable, limit: float) -> dict[str, PyTree]:
-    """The groups observed_data and log_likelihood; the latter is left out, with a warning, where
-    observed sites depend on what is summed or integrated out.
+    """The groups observed_data, without values computed from latent sites, and log_likelihood; the
+    latter is left out, with a warning, where observed sites depend on what is summed or integrated
+    out.
 
     Args:
         group: (name → array, dims of a name, leading dims) → the group.
@@ -62,8 +63,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
                       f"fewer draws")
     dims = {name: names.of_plated_site(name, site.value.shape, site.batch, site.plates)
             for name, site in observed.items()}
-    result = {"observed_data": group({name: site.value for name, site in observed.items()},
-                                     dims.__getitem__, ())} if observed else {}
+    known = {name: site.value for name, site in observed.items() if not site.computed}
+    result = {"observed_data": group(known, dims.__getitem__, ())} if known else {}
     if logs := log_likelihood(fit, inputs, draws):
         result["log_likelihood"] = group({name: log - _log_unit_change(fit, observed[name], name)
                                           for name, log in logs.items()},

@@ -312,8 +312,8 @@ class Structure:
         if self.model.is_joint:
             raise Refusal(
                 f"{verb} gives a result for each row, but model '{self.model.name}' has no plate "
-                f"of independent rows, because {self.model.generative.reason}. {MARK_ROWS}. Without "
-                f"rows(), draws(n), posterior(site) and simulate() are available")
+                f"of independent rows, because {self.model.generative.reason}. {MARK_ROWS}. "
+                f"Without rows(), draws(n), posterior(site) and simulate() are available")
 
     def need_likelihood(self, verb: str) -> None:
         """Check that the density of a row is normalised.

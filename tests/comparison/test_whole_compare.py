@@ -111,7 +111,7 @@ def elements_of_states(y):
     with plate("n", len(y)):
         z = sample("z", dist.Bernoulli(0.4))
         sample("y", dist.Normal(m[z], 1.0), obs=y)
-    sample("total", dist.Normal(m.sum(), 1.0), obs=0.3)
+    sample("total", dist.Normal(m.sum(), 1.0), obs=y.mean())
 
 
 @pytest.mark.parametrize("function", [

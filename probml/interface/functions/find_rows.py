@@ -11,10 +11,11 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -25,7 +26,16 @@ from probml.interface.functions.given.values import distinct_values, value_of, w
 from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import is_fixed, prepare
 from probml.interface.functions.readings import Reading, observed_sites
-from probml.interface.functions.survey import Survey, has_python_loop, survey_run
+from probml.interface.functions.states import zeros_of
+from probml.interface.functions.survey import (
+    Survey,
+    has_missing_cells,
+    has_python_loop,
+    survey_run,
+)
+from probml.jaxpr.exchangeability import row_dependence
+from probml.jaxpr.levels import dependencies
+from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
 from probml.numerics.process.making import unchecked
@@ -289,11 +299,48 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
               for name, arg in names.items() if name not in used_names for value in (by_row[arg],)}
     names = {name: arg for name, arg in names.items() if name in used_names}
     computed = tuple(site.name for site in columns if site.name not in observed.values())
+    holed = [arg for arg in names.values() if has_missing_cells(by_row[arg])]
+    _check_computed(model, [name for name in computed if not survey.sites[name].fixed], other_args,
+                    by_row, distinct, sized, holed)
     reading = dataclasses.replace(reading, arg_names=names, placeholders=unused, columns=observed,
                                   computed=computed, uncounted=uncounted)
     bound = bind(model, reading, other_args, by_row)
     return ReadModel(bound, translate_data(bound, items),
                      f"the rows of the data are {_axis_name(plate, along)}", survey.initial_values)
+
+
+def _check_computed(model: Bound, computed: Collection[str], other_args: SiteValues,
+                    by_row: SiteValues, distinct: Mapping[str, tuple],
+                    sized: tuple[str, ...], holed: Collection[str]) -> None:
+    """Refuse observed values that the function computes from latent sites, as in obs=y - shift, of
+    a row from other rows, as in obs=y / y.mean(), or from an input with missing cells (`holed`), as
+    in obs=jnp.nan_to_num(y) under a mask."""
+    if not computed:
+        return
+    names = list[str]()
+
+    def run(moved: jax.Array, columns: Mapping[str, jax.Array]) -> list:
+        rows = len(next(iter(columns.values())))
+        columns = {name: with_known_values(value, distinct[name]) if name in distinct else value
+                   for name, value in columns.items()}
+        settings = {**model.bound, **dict.fromkeys(sized, rows), **other_args}
+        sites = observed_sites(lambda: model.generative.run({**settings, **columns}, {}), {}, {},
+                               blank=lambda fn: zeros_of(fn) + moved)
+        names[:] = (name for name in sites if name in computed)
+        return [sites[name]["value"] for name in names]
+
+    def traced(rows: int) -> ClosedJaxpr:
+        return jaxpr_of(run)(0, {name: jax.ShapeDtypeStruct((rows, *np.shape(value)[1:]),
+                                                            jnp.result_type(value))
+                                 for name, value in by_row.items()})
+
+    single, holes = traced(1), {1 + sorted(by_row).index(name) for name in holed}
+    for name, needed, mixed in zip(names, dependencies(single), row_dependence(
+            single, traced, [None, *(0 for _ in by_row)]), strict=True):
+        if mixed or needed & {0, *holes}:
+            raise ModelError(f"the observed values of '{name}' depend on " +
+                             ("other rows" if mixed else "latent sites" if 0 in needed else
+                              "missing cells, of which the function makes numbers"))
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:

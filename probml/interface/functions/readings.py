@@ -25,11 +25,13 @@ from probml.interface.functions.given.values import as_given, with_known_values
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.missing_cells import MaskMissing
-from probml.interface.functions.states import log_of_events
+from probml.interface.functions.states import log_of_events, zeros_of
 from probml.interface.functions.steps.joint_loops import run_with_loop_sites
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_steps, smooth_steps
 from probml.interface.functions.survey import observed_batch
+from probml.jaxpr.levels import dependencies
+from probml.jaxpr.program import jaxpr_of
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
 from probml.numerics.process.making import unchecked
@@ -91,11 +93,12 @@ class Reading:
 class ObservedSite(NamedTuple):
     """An observed site: its value, missing cells NaN, of a scan behind its steps; the number of its
     axes that are elements, the others being within one; and the plates, (name, axis from the right
-    of the elements')."""
+    of the elements'); and whether its value is computed from latent sites, here at zero."""
 
     value: np.ndarray
     batch: int
     plates: tuple[tuple[str, int], ...]
+    computed: bool
 
     @property
     def known(self) -> np.ndarray:
@@ -223,14 +226,17 @@ class JointReading(Reading):
             inputs: name of the input → value, without the one row.
         """
         call, observed = self._bound(settings, inputs, super().call)
+        found = observed_sites(call, observed, {})
+        needed = dependencies(jaxpr_of(lambda moved: [site["value"] for site in observed_sites(
+            call, observed, {}, blank=lambda fn: zeros_of(fn) + moved).values()])(0))
         sites = {}
-        for name, site in observed_sites(call, observed, {}).items():
+        for (name, site), latent in zip(found.items(), needed, strict=True):
             value, batch = np.asarray(site["value"]), observed_batch(site["fn"], site["value"])
             if name in self.observed_cells:
                 value = np.where(self.observed_cells[name], value, np.nan)
             full_shape = (*batch, *value.shape[value.ndim - site["fn"].event_dim :])
             sites[name] = ObservedSite(np.broadcast_to(value, full_shape), len(batch), tuple(
-                (frame.name, frame.dim) for frame in site["cond_indep_stack"]))
+                (frame.name, frame.dim) for frame in site["cond_indep_stack"]), bool(latent))
         return sites
 
     def call(self, arguments: SiteValues, params: bool = True) -> object:
@@ -256,18 +262,18 @@ class JointReading(Reading):
             return sum_out_cells(call, self.summed, observed) if self.summed else call()
 
 
-def observed_sites(call: Callable[[], object], given: SiteValues,
-                   values: SiteValues) -> dict[str, Message]:
-    """The messages of what is observed, factors left out."""
-    return {name: site for name, site in stochastic_sites(call, given, values).items()
+def observed_sites(call: Callable[[], object], given: SiteValues, values: SiteValues,
+                   **options: Any) -> dict[str, Message]:
+    """The messages of what is observed, factors left out; `options` as of Fill."""
+    return {name: site for name, site in stochastic_sites(call, given, values, **options).items()
             if site["is_observed"]}
 
 
-def stochastic_sites(call: Callable[[], object], given: SiteValues,
-                     values: SiteValues) -> dict[str, Message]:
-    """The messages of what is sampled or observed, factors left out."""
+def stochastic_sites(call: Callable[[], object], given: SiteValues, values: SiteValues,
+                     **options: Any) -> dict[str, Message]:
+    """The messages of what is sampled or observed, factors left out; `options` as of Fill."""
     with unchecked():
-        trace = trace_isolated(call, given, values, sums=False)
+        trace = trace_isolated(call, given, values, sums=False, **options)
     return {name: site for name, site in trace.items() if site["type"] == "sample"
             and not isinstance(site["fn"], dist.Unit)}
 
