@@ -41,6 +41,8 @@ MAX_SD_ERROR = 0.08  # relative standard error of the standard deviation of a pa
 SQUARE_ROOT_K, MIN_EFFECTIVE_BY_K = 0.5, 100
 MAX_NORMAL_RANGE = 1e-2  # of differences of log densities, within which a density is normal
 MAX_MEAN_ERROR = 0.3  # standard deviations, if there are too few draws for Pareto's k
+# draws that are compared first; they are all if their error is so many times smaller
+FIRST_DRAWS, CLEAR = 32, 1.5
 # Densities of a device call at least, and at most; numbers that are used at once; densities of rows
 # that are computed at once, if more than MIN_BATCH points: such arrays fit in a processor's cache.
 MIN_BATCH, MAX_BATCH, BATCH_NUMBERS, CACHED_NUMBERS = 128, 1024, 2**18, 2**15
@@ -253,11 +255,24 @@ def max_mean_error(weights: np.ndarray) -> float:
 
 def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:
     """A few weighted draws of the normal distribution at a mode, where each costs a pass over many
-    rows: enough to compare the densities (max_mean_error), not their tails."""
-    normal = mode._replace(degrees=np.inf)
-    points = normal.draw(count, np.random.default_rng([seed, 17]))
-    logs = densities(points) - normal.log_density(points)
-    return _weigh(points, logs, _pairs(count))._replace(normal=True)
+    rows: enough to compare the densities (max_mean_error), not their tails. The first of them are
+    all where they agree CLEAR times as well as is needed.
+
+    Args:
+        count: draws at most, made in batches of a power of two.
+    """
+    normal, random = mode._replace(degrees=np.inf), np.random.default_rng([seed, 17])
+    size = min(FIRST_DRAWS, 1 << (count.bit_length() - 1))
+    points, logs, pairs = np.zeros((0, len(mode.centre))), np.zeros(0), np.zeros(0, int)
+    while True:
+        draws = normal.draw(size, random)
+        logs = np.append(logs, densities(draws) - normal.log_density(draws))
+        pairs = np.append(pairs, len(points) + _pairs(size))
+        points = np.concatenate([points, draws])
+        sample = _weigh(points, logs, pairs)._replace(normal=True)
+        if (len(points) + size > count
+                or CLEAR * max_mean_error(sample.weights) <= MAX_MEAN_ERROR):
+            return sample
 
 
 def _draw_counts(components: Sequence[Component], count: int) -> list[int]:
@@ -410,11 +425,10 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     max_batch = max(1, min(MAX_BATCH, max(MIN_BATCH, CACHED_NUMBERS // max(rows.size, 1)),
                      BATCH_NUMBERS // per_point))
     batch_size = 1 if rows.joint else 1 << (max_batch.bit_length() - 1)
-    # one program for many and for few points, where padding costs less than compiling
-    padded = batch_size > 1 and MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
-
     has_effects = plan.groupings and plan.groupings[0].nodes
-    program = _grouped_densities if has_effects else _densities
+    program, loops = (_grouped_densities, EFFECT_LOOPS) if has_effects else (_densities, 1)
+    # one program for many and for few points, where padding costs less than compiling
+    padded = batch_size > 1 and loops * MIN_BATCH * work(plan, known, rows) <= PADDED_WORK
 
     def densities(points: np.ndarray) -> np.ndarray:
         size = max(batch_size, MIN_BATCH if padded else min(

@@ -32,6 +32,7 @@ from probml.factors.random_effects.information import EffectVector, Information,
 from probml.factors.random_effects.integration import Conditional, Moments
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
 from probml.factors.random_effects.second_order import Expansion
+from probml.jaxpr.hoisting import hoisted
 from probml.latents.gaussian import log_total
 from probml.latents.laplace import MAX_STEPS
 from probml.numerics import lapack
@@ -241,7 +242,7 @@ def find_mode(of_rows: RowDensity) -> tuple[EffectVector, Information]:
 
     method = Newton(MAX_STEPS, 4 * rounding, step=step, slack=ROUNDING_SLACK,
                     skip_last_evaluation=False)
-    at_mode = maximize(at, start, method)
+    at_mode = maximize(hoisted(at, start), start, method)
     return jax.lax.stop_gradient((at_mode.point, at_mode.hessian))
 
 

@@ -133,10 +133,12 @@ def test_a_density_that_is_nowhere_finite_does_not_pass():
     assert not sample_adaptively(lambda u: np.full(len(u), np.nan), [at_mode(2)], 1000).reliable
 
 
-@pytest.mark.parametrize(("wide", "passes"), [(1.0, True), (1.05, True), (2.0, False)])
-def test_few_draws_tell_whether_the_density_is_the_normal(wide, passes):
-    found = nearly_normal(lambda u: normal(u / wide), at_mode(3), 16)
-    assert (max_mean_error(found.weights) < 0.3) == passes
+@pytest.mark.parametrize(("wide", "count", "passes", "made"), [
+    (1.0, 16, True, 16), (1.05, 16, True, 16), (2.0, 16, False, 16), (1.0, 100, True, 32),
+    (1.05, 100, True, 32), (1.2, 100, False, 96), (2.0, 81, False, 64), (2.0, 30, False, 16)])
+def test_few_draws_tell_whether_the_density_is_the_normal(wide, count, passes, made):
+    found = nearly_normal(lambda u: normal(u / wide), at_mode(3), count)
+    assert (max_mean_error(found.weights) < 0.3) == passes and len(found.weights) == made
 
 
 @probml.model

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
 
 import probml
 from probml.dataset.read import read
 from probml.device import load
 from probml.engines.engine import planned, refusal
 from probml.evidence import density
+from probml.evidence.random_effects import density_of_rows, find_mode
 from probml.interface.functions.read_function import read_function
 from probml.jaxpr.hoisting import hoisted
 from probml.jaxpr.program import bodies
@@ -23,13 +24,15 @@ from user_models import CASES
 X = np.linspace(0.3, 2.0, 512).reshape(4, 128)
 
 
-def operations(closed, looped=False, inside=None):
-    """The primitives of a program, and whether a `while` runs them."""
+def operations(closed, looped=False, inside=None, entries=0):
+    """The primitives of a program with results of so many entries, and whether a `while` runs them.
+    """
     found = collections.Counter() if inside is None else inside
     for eqn in closed.jaxpr.eqns:
-        found[eqn.primitive.name, looped] += 1
+        found[eqn.primitive.name, looped] += any(
+            np.prod(var.aval.shape) >= entries for var in eqn.outvars)
         for body in bodies(eqn):
-            operations(body, looped or eqn.primitive.name == "while", found)
+            operations(body, looped or eqn.primitive.name == "while", found, entries)
     return found
 
 
@@ -174,3 +177,35 @@ def test_densities_and_their_gradients_stay(case):
         (value, slope), (value_after, slope_after), alone = values_and_gradients(case)
     np.testing.assert_allclose([value_after, alone], value, rtol=1e-10)
     np.testing.assert_allclose(slope_after, slope, rtol=1e-8, atol=1e-8)
+
+
+KINDS = {
+    "binomial": lambda eta, size: dist.Binomial(9, logits=eta),
+    "negative binomial": lambda eta, size: dist.NegativeBinomial2(jnp.exp(eta), size),
+    "gamma": lambda eta, size: dist.Gamma(size, jnp.exp(eta)),
+    "Student t": lambda eta, size: dist.StudentT(size, eta, 1.0),
+}
+
+
+@probml.model
+def grouped(group, kind: str):
+    size = sample("size", dist.LogNormal(1.0, 1.0))
+    with plate("groups", 5):
+        effect = sample("effect", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        sample("y", KINDS[kind](effect[group], size))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_towards_the_mode_of_effects_do_not_compute_what_parameters_say_of_rows(kind):
+    n = 20_000
+    held = read(grouped(kind=kind), {"group": np.arange(n) % 5, "y": np.arange(n) % 7 + 1})
+    plan = held.plan(effects=("effect",))
+    rows, known = load.load(held, plan)
+
+    def mode(size):
+        return find_mode(density_of_rows(plan, {"size": size}, known, rows.total))[0].first
+
+    found = operations(jax.make_jaxpr(mode)(3.0), entries=5)
+    assert any(found[name, True] for name in ("exp", "log1p", "logistic"))
+    assert not found["lgamma", True] + found["digamma", True]
