@@ -213,7 +213,9 @@ class Side:
         self.name, self.limit, self.turns, self.error, self.folder = name, limit, [], "", Path(folder)
         own = name.partition(" ")[0] in OWN
         python = sys.executable if own else os.environ.get("PEERS", sys.executable)
-        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
+        # ours store their programs, as with a user, which may be compiled otherwise; none is there
+        settings = {"JAX_PLATFORMS": "cpu", "XDG_CACHE_HOME": str(self.folder / "cache"),
+                    "JAX_ENABLE_COMPILATION_CACHE": str(own).lower(),
                     "JAX_ENABLE_X64": str(work.dtype == "float64").lower(), "SCIPY_ARRAY_API": "1",
                     "PYTENSOR_FLAGS": f"base_compiledir={self.folder / name}"}
         command = [python, "-W", "ignore", str(Path(__file__).with_name("many_sides.py")), name,

@@ -59,9 +59,10 @@ from probml.typing import PyTree
 
 FORMAT = 3  # of the files
 # Numbers that an equation of a program computes in a call, at the least, such that XLA's full level
-# pays: it takes half a millisecond more to compile an equation, and saves 0.4 ns a number, in some
-# ten calls.
-MIN_OPERATIONS = 1.25e5
+# pays, times the seconds that a call may take in NumPy, which are the fewer the more calls there
+# are. The level takes half a millisecond more to compile an equation, and saves 0.4 to 5 ns a
+# number: 3e4 in some ten calls of a fit, a tenth for queries.
+MIN_OPERATIONS = 1.5e6
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
 
@@ -213,7 +214,7 @@ class ProgramCache:
                 return self._with_recompilation(entry[0], key, fixed, folder, name, args, options)
         if options and LEVEL in options and self._seldom and (
                 count_operations(traced.jaxpr.jaxpr)
-                < MIN_OPERATIONS * len(list(equations(traced.jaxpr)))):
+                < MIN_OPERATIONS * self._seldom * len(list(equations(traced.jaxpr)))):
             options = {**options, LEVEL: 0}
         with making():
             program = lowered.compile(compiler_options=options)
