@@ -24,9 +24,10 @@ from probml.models.pictures.forests import forest
 from probml.models.pictures.latent_pictures import biplot, components, effects, groupings
 from probml.models.pictures.network_pictures import draw_network
 from probml.models.pictures.pictured import ask, normals
+from probml.models.pictures.ranks import counts
 from probml.models.pictures.regressions import effects_of, qq, residuals
 from probml.models.pictures.reliability_pictures import reliability
-from probml.models.pictures.scores import choosing, confusion, counts
+from probml.models.pictures.scores import choosing, confusion
 from probml.models.pictures.series import entries, learning, timeline, traces
 from probml.typing import DataLike, FitOrEstimator
 

@@ -1,12 +1,13 @@
-"""Pictures of a certificate, what `model.check(...)` returns: ranks of true values among posterior
-draws."""
+"""Pictures of checks: ranks of true values among posterior draws, of what `model.check(...)`
+returns, and data beside replicated ones."""
 
 import numpy as np
 
 from probml import ModelError
+from probml.assessment.replicated import Bins
 from probml.errors import type_of
 from probml.estimators.rules import hold, integer
-from probml.models.pictures.canvas import COLOURS, as_names, figure_of
+from probml.models.pictures.canvas import COLOURS, INK, as_names, axes_of, figure_of
 
 
 def calibration(report, quantities=None, *, columns=3):
@@ -60,3 +61,14 @@ def calibration(report, quantities=None, *, columns=3):
     figure.supxlabel("rank of the true value among posterior draws", fontsize=9)
     figure.supylabel("simulations", fontsize=9)
     return axes[: len(names)]
+
+
+def counts(bins: Bins, *, ax=None):
+    """Values in each bin, as dots, over the band and the median of replicated data sets."""
+    ax, middles = axes_of(ax), 0.5 * (bins.edges[1:] + bins.edges[:-1])
+    ax.bar(bins.edges[:-1], bins.high - bins.low, np.diff(bins.edges), bins.low, align="edge",
+           color=COLOURS[5], alpha=0.45, edgecolor="white")
+    ax.hlines(bins.median, bins.edges[:-1], bins.edges[1:], color=INK, linewidth=1.4)
+    ax.plot(middles, bins.observed, "o", color=COLOURS[1], markersize=5)
+    ax.set(xlabel=bins.name, ylabel="values", ylim=(0, None))
+    return ax

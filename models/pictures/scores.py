@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.assessment.replicated import Bins
 from probml.errors import listed, type_of
 from probml.language.given import labels as items
-from probml.models.pictures.canvas import COLOURS, INK, across, axes_of, palette
+from probml.models.pictures.canvas import COLOURS, across, axes_of, palette
 
 
 def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
@@ -61,17 +60,6 @@ def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
 
 
 _CRITERIA = {"bic": ("BIC", "o", "-"), "icl": ("ICL", "s", "--")}
-
-
-def counts(bins: Bins, *, ax=None):
-    """Values in each bin, as dots, over the band and the median of replicated data sets."""
-    ax, middles = axes_of(ax), 0.5 * (bins.edges[1:] + bins.edges[:-1])
-    ax.bar(bins.edges[:-1], bins.high - bins.low, np.diff(bins.edges), bins.low, align="edge",
-           color=COLOURS[5], alpha=0.45, edgecolor="white")
-    ax.hlines(bins.median, bins.edges[:-1], bins.edges[1:], color=INK, linewidth=1.4)
-    ax.plot(middles, bins.observed, "o", color=COLOURS[1], markersize=5)
-    ax.set(xlabel=bins.name, ylabel="values", ylim=(0, None))
-    return ax
 
 
 def choosing(fitted, X=None, *, ax=None):
