@@ -240,8 +240,9 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, probe: bool
             elif uncertain[name].half_bounded:
                 limits[name] = 0.0
     findings = [edge.finding(name, limits[name]) for name, edge in edges.items()]
-    # few digits are left next to a bound, and gains beyond it may be hidden by rounding
-    rounded = any(findings) and np.asarray(outcome.params[plan.free[0]]).dtype == np.float32
+    # next to a bound other than 0 few digits are left, and rounding may hide gains beyond it
+    rounded = np.asarray(outcome.params[plan.free[0]]).dtype == np.float32 and any(
+        edge.bound[edge.distance < limits[name]].any() for name, edge in edges.items())
     return outcome.noting(*findings).with_state(
         stopped_by_rounding=outcome.state.stopped_by_rounding or rounded)
 
