@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -43,8 +44,10 @@ def pytest_configure(config):
     workers are waiting for that process. Findings are read from the fit, where a test wants them."""
     config.addinivalue_line("filterwarnings", "ignore::probml.errors.ReliabilityWarning")
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        # its first import of a day writes a file, and fails in one of two workers that do so at once
-        with contextlib.suppress(ImportError):
+        # its first import of a day warns and writes a file, and fails in one of two workers that do
+        # so at once
+        with contextlib.suppress(ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             import arviz  # noqa: F401
         return
     import jax
