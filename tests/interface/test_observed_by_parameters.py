@@ -170,7 +170,8 @@ def test_what_is_computed_from_parameters_is_no_observed_value():
     assert set(found.log_likelihood) == {"x", "e"}
 
 
-@pytest.mark.parametrize("fill", [jnp.nan_to_num, lambda y: jnp.where(jnp.isnan(y), 9.0, y)])
+@pytest.mark.parametrize("fill", [jnp.nan_to_num, lambda y: jnp.where(jnp.isnan(y), 9.0, y),
+                                  lambda y: y])
 def test_missing_cells_that_the_function_masks_are_left_out(fill):
     def masked(x, y):
         a, b, s = line()

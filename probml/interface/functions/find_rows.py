@@ -300,6 +300,8 @@ def _read_along(model: Bound, survey: Survey, arguments: Mapping, items: Mapping
     names = {name: arg for name, arg in names.items() if name in used_names}
     computed = tuple(site.name for site in columns if site.name not in observed.values())
     holed = [arg for arg in names.values() if has_missing_cells(by_row[arg])]
+    if both := next((arg for arg in holed if arg in observed), None):
+        raise ModelError(f"'{both}' has missing cells, and the function also computes with it")
     _check_computed(model, [name for name in computed if not survey.sites[name].fixed], other_args,
                     by_row, distinct, sized, holed)
     reading = dataclasses.replace(reading, arg_names=names, placeholders=unused, columns=observed,
