@@ -106,3 +106,20 @@ def test_a_code_out_of_range_is_refused_where_a_row_uses_it():
         fit.predict(new | {"g": np.array([0, 5])})
     with pytest.raises(probml.DataError, match="'g' is -1 in row 2"):
         of_groups("before", "normal")(own=None).fit(data | {"g": np.where(G == 2, -1, G)})
+
+
+@pytest.mark.parametrize("used", [
+    lambda b, g, a, z: jnp.maximum(b[g - 1], 1.0), lambda b, g, a, z: jnp.minimum(b[g - 1], -1.0),
+    lambda b, g, a, z: jnp.where(a > 2, b[g - 1], 0.0), lambda b, g, a, z: jnp.where(z, b[g - 1], 0.0)])
+def test_an_entry_that_is_used_at_some_values_only_is_used(used):
+    @probml.model
+    def limited(g):
+        a = sample("a", dist.Normal(0.0, 2.0))
+        with plate("groups", 4):
+            b = sample("b", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            z = sample("z", dist.Bernoulli(0.5))
+            sample("y", dist.Normal(a + used(b, g, a, z), 1.0))
+
+    with pytest.raises(probml.DataError, match="'g' is 0 in row 0"):
+        limited().fit({"g": G, "y": X}, probml.MAP())
