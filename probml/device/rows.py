@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from probml.errors import present
 from probml.families.marginal_normal import Unseen
+from probml.numerics.process.inline_calls import traced_once
 from probml.typing import PyTree
 
 
@@ -197,11 +198,12 @@ class Rows(ABC):
         if not self.several:
             total, outputs = function(*first)
             return total, jax.tree.map(lambda leaf: leaf[None], outputs)
+        of_chunk = traced_once(function)  # for its shapes and for the scan
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                            jax.eval_shape(function, *first)[0])
+                            jax.eval_shape(of_chunk, *first)[0])
 
         def step(carry: tuple, *parts: PyTree):
-            more, outputs = function(*parts)
+            more, outputs = of_chunk(*parts)
             return compensated(carry[0], carry[1], more), outputs
 
         (total, _), outputs = self.fold(step, (zero, zero), *along)

@@ -21,6 +21,7 @@ from probml.factors.naturals import log_prior
 from probml.families.form import Natural, backward, forward
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import ONCE, jit
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -255,11 +256,11 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     expected = expect(plan, params, known, rows)
     stages = blocks(plan, True)
 
-    @jax.jit  # traced once, for its shapes and for the loop
+    @traced_once  # for its shapes and for the loop
     def sweep(carry: tuple):
         """Evaluates every block at the present place; a second sweep at the modes, free of
         cancellation; a block that rounding hides further on, and once more at the mode."""
-        point, modes_at, _, stable, n_sweeps = carry
+        point, modes_at, stable, n_sweeps = carry
         point, modes_at, natural, all_readable = dict(point), dict(modes_at), [], jnp.ones((), bool)
         for stage in stages:
             objective = Objective(plan, expected, point, known, rows, True, mode=False)
@@ -278,16 +279,18 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                 all_readable &= jnp.all(is_readable)
             natural += [integrated(plan, block, n, point, known)
                         for block, n in zip(stage, latest, strict=True)]
-        return point, modes_at, natural, jnp.where(all_readable, stable + 1, 0), n_sweeps + 1
+        return (point, modes_at, jnp.where(all_readable, stable + 1, 0), n_sweeps + 1), natural
 
-    def more(carry: tuple):
-        *_, stable, n_sweeps = carry
+    def more(state: tuple):
+        (*_, stable, n_sweeps), _ = state
         return (n_sweeps < SWEEPS) | ((stable < 2) & (n_sweeps < MAX_SWEEPS))
 
     zero = jnp.zeros((), int)
+    carry = (params, params, zero, zero)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                         jax.eval_shape(sweep, (params, params, (), zero, zero))[2])
-    _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, zeros, zero, zero))
+                         jax.eval_shape(sweep, carry)[1])
+    (_, params, *_), natural = jax.lax.while_loop(more, lambda state: sweep(state[0]),
+                                                  (carry, zeros))
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(
         mean=Marginals(plan, known, posterior).finite_means(params))

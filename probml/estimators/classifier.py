@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from probml.dataset.arrays import distinct, missing
+from probml.dataset.arrays import distinct, missing, positions
 from probml.errors import DataError, ModelError, listed, shortly
 from probml.estimators.estimator import (
     Estimator,
@@ -111,8 +111,8 @@ class Classifier(ClassifierMixin, Estimator):
         if 2 * len(values) > len(given):  # a slow check, needless where few integers recur
             check_classification_targets(given)
         self.classes_ = distinct(values) if classes is None else np.unique(classes)
-        codes = np.minimum(np.searchsorted(self.classes_, given), len(self.classes_) - 1)
-        if classes is not None and (new := self.classes_[codes] != given).any():
+        codes = positions(self.classes_, given)
+        if classes is not None and (new := codes < 0).any():
             raise DataError(f"y contains the class {given[new].tolist()[0]!r}, which is not one of "
                             f"the classes {listed(self.classes_.tolist())}. Drop its rows, or name "
                             "all classes in the first call, partial_fit(X, y, classes=[...])")

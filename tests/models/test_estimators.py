@@ -278,7 +278,7 @@ def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
 
 
 # iris' columns go together within a species: rows without a label hurt naive Bayes, which says so
-@pytest.mark.filterwarnings("ignore:NaiveBayes. the 50 unlabelled rows:UserWarning")
+@pytest.mark.filterwarnings("ignore:NaiveBayes. unlabelled rows:UserWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False),
