@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-from numpyro import plate, sample
+from numpyro import deterministic, plate, sample
 from scipy import stats
 
 import probml
@@ -406,6 +406,36 @@ def test_text_that_is_no_index_is_refused_by_name():
 
     with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Model 'line' computes with 'x'. An "
                        r"input may be text only if the model uses it as an index"):
+        probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize("function", ["rows", "joint"])
+def test_text_that_no_site_reads_is_ignored_as_numbers_are(function):
+    def row_model(x, key):
+        b = sample("b", dist.Normal(0, 1))
+        with probml.rows():
+            sample("y", dist.Normal(b * x, 1.0))
+
+    def joint(x, key, y=None):
+        sample("y", dist.Normal(sample("b", dist.Normal(0, 1)) * x, 1.0).to_event(1), obs=y)
+
+    model = probml.model(row_model if function == "rows" else joint)()
+    fits = [model.fit({"x": [1.0, 3.0], "key": key, "y": [1.0, 2.0]}, probml.Laplace())
+            for key in ([5, 6], ["hot", "cold"], pd.Categorical(["a", None]))]
+    assert len({float(fit.params["b"]) for fit in fits}) == 1
+    if function == "rows":
+        assert fits[1].predict({"x": [2.0], "key": ["new"]}) == fits[0].predict(
+            {"x": [2.0], "key": [9]})
+
+
+def test_text_that_only_a_deterministic_reads_is_refused():
+    def line(x):
+        b = sample("b", dist.Normal(0, 1))
+        with probml.rows():
+            deterministic("twice", 2 * x)
+            sample("y", dist.Normal(b, 1.0))
+
+    with pytest.raises(DataError, match="the input 'x' must be a number, got 'hot' in row 0"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
 
 

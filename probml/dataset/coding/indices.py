@@ -53,13 +53,13 @@ def read(
 
     Raises:
         DataError: a code out of range, a number that is not an integer, a missing cell, an unknown
-            label, too many labels, text in an input that is not an index.
+            label, too many labels, text in an input that a site computes with.
     """
     out = Codes({}, {}, {})
     raws = {name: raw if name not in padding else replace(raw, values=np.where(
         np.expand_dims(padding[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
         raw.values)) for name, raw in raws.items()}  # padding repeats the first step
-    _refuse_text(structure, raws)
+    out.values.update(_unread_text(structure, raws))
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
     present = [index for index in structure.indexed.values() if index.input in raws and (
         index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
@@ -85,18 +85,22 @@ def read(
                                 for name, array in out.values.items()})
 
 
-def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
-    """
+def _unread_text(structure: Structure, raws: Mapping[str, Raw]) -> dict[str, np.ndarray]:
+    """The codes of text that nothing in the model depends on, as in an identifier of rows.
+
     Raises:
-        DataError: text in an input that is not an index.
+        DataError: text in an input that is not an index, and that a site depends on.
     """
-    for name, raw in raws.items():
-        text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
-        if name not in structure.indexed and text.any():
-            deny(text[raw.values], f"the input '{name}'", raw, "a number",
-                 hint=f"Model '{structure.model.name}' computes with '{name}'. An input may be "
-                      f"text only if the model uses it as an index, as in effect[{name}]. Convert "
-                      "the column to numbers")
+    read = {name for _, names in structure.programs.values() for name in names}
+    text = {name: raw for name, raw in raws.items() if name not in structure.indexed
+            and not all(isinstance(label, NUMBERS) for label in raw.labels or ())}
+    for name in text.keys() & read:
+        is_text = [not isinstance(label, NUMBERS) for label in (*(text[name].labels or ()), 0)]
+        deny(np.array(is_text)[text[name].values], f"the input '{name}'", text[name], "a number",
+             hint=f"Model '{structure.model.name}' computes with '{name}'. An input may be text "
+                  f"only if the model uses it as an index, as in effect[{name}]. Convert the "
+                  "column to numbers")
+    return {name: raw.values for name, raw in text.items()}
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
