@@ -15,7 +15,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to, constraints
-from numpyro.distributions.transforms import AffineTransform
+from numpyro.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    IdentityTransform,
+    Transform,
+)
 
 from probml.errors import ModelError, present
 from probml.families import domains
@@ -87,6 +93,44 @@ def _location_scale(transformed: dist.Distribution) -> LocationScale:
 
 
 TRANSFORMED = Entry(location_scale=_location_scale)
+
+
+SYMMETRIC = dist.Cauchy, dist.Laplace, dist.Logistic, dist.Normal, dist.StudentT
+
+
+def plain(distribution: dist.Distribution) -> dist.Distribution:
+    """The Normal, LogNormal or other member of a symmetric location-scale family that a
+    TransformedDistribution equals; another distribution as it is."""
+    if type(distribution) is not dist.TransformedDistribution:
+        return distribution
+    inner = distribution.base_dist
+    base, steps = _base(inner), _single_steps(distribution.transforms)
+    is_log = bool(steps) and type(steps[-1]) is ExpTransform and type(base) is dist.Normal
+    affine = steps[:-1] if is_log else steps
+    if type(base) not in SYMMETRIC or not all(
+            type(step) is AffineTransform and isinstance(step.domain, type(constraints.real))
+            for step in affine):
+        return distribution
+    loc, scale = base.loc, base.scale
+    for step in affine:  # without + 0, · 1 and abs, an argument that is a site is read as that
+        size = jnp.sqrt(jnp.square(step.scale))  # which is read as itself where it is positive
+        loc = step.loc if _always(loc, 0) else step.loc + step.scale * loc
+        scale = size if _always(scale, 1) else size * scale
+    kind = dist.LogNormal if is_log else type(base)
+    others = (base.df,) if isinstance(base, dist.StudentT) else ()
+    found = kind(*others, loc, scale).expand(inner.shape())
+    return found.to_event(inner.event_dim) if inner.event_dim else found
+
+
+def _single_steps(transforms: list[Transform]) -> list[Transform]:
+    """Transforms one after the other, without those that change nothing."""
+    return [step for one in transforms if not isinstance(one, IdentityTransform) for step in (
+        _single_steps(one.parts) if isinstance(one, ComposeTransform) else [one])]
+
+
+def _always(value: ArrayLike, number: int) -> bool:
+    """Whether all elements are known to be that number."""
+    return not isinstance(value, jax.core.Tracer) and bool(np.all(np.asarray(value) == number))
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError, listed, shortly
-from probml.families import domains
+from probml.families import domains, registry
 from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
@@ -26,13 +26,13 @@ UNCOUNTED = "uncounted"  # in `infer`: the total of a new row is not known
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
-    """Returns the base distribution below Independent and Expanded wrappers, and the number of
-    event axes that are batch axes of it."""
-    independent = 0
+    """Returns the base distribution below Independent and Expanded wrappers, in the family that it
+    equals, and the number of event axes that are batch axes of it."""
+    independent, fn = 0, registry.plain(fn)
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         if isinstance(fn, dist.Independent):
             independent += fn.reinterpreted_batch_ndims
-        fn = fn.base_dist
+        fn = registry.plain(fn.base_dist)
     return fn, independent
 
 
