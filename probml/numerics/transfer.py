@@ -28,6 +28,7 @@ class Use(enum.IntEnum):
     GUIDED = 3  # draws from a fitted guide
     STATES = 4  # discrete sites outside rows, given draws of the parameters
     EFFECTS = 5  # effects of groups, given draws of the parameters
+    STEPS = 6  # steps that are integrated out, given draws of the parameters
 
 
 def placed(value: ArrayLike, dtype: DTypeLike = None) -> jax.Array:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from probml.errors import present
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import placed_all, random_key, split_key
+from probml.numerics.transfer import Use, derive_key, placed_all, random_key, split_key
 from probml.queries.fitted import Fitted
 from probml.queries.outside import by_chain
 from probml.typing import PyTree, SiteValues
@@ -35,7 +35,8 @@ def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, n
     of the parameters: name of a step, and of all → (n, ...)."""
     if not _integrates_steps(fit):
         return {}
-    steps = _evaluate_at(fit, "path", draws, split_key(random_key(seed), n))
+    keys = split_key(derive_key(random_key(seed), Use.STEPS), n)
+    steps = _evaluate_at(fit, "path", draws, keys)
     return steps | _single(fit, steps, 1)
 
 
@@ -71,9 +72,10 @@ def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     if not _integrates_steps(fit):
         return {}
     values, computed = point_or_draws(fit), {}
-    means = {name: mean.mean(0) for name, (mean, _) in _evaluate_at(fit, "moments", values).items()}
+    moments = _evaluate_at(fit, "moments", values)
+    means = {name: mean.mean(0) for name, (mean, _) in moments.items()}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
-        n_draws = len(next(iter(values.values())))
+        n_draws = len(next(iter(moments.values()))[0])
         keys = split_key(random_key(0), (n_draws, DRAW_PAIRS if n_draws == 1 else 1))
         computed = {name: value.mean(0)
                     for name, value in _evaluate_at(fit, "means_computed", values, keys).items()}
@@ -118,5 +120,7 @@ def _evaluate_at(fit: Fitted, method: str, values: SiteValues,
 
 @jit(static_argnums=(0, 1), draws=3)
 def _smoothed(model: Bound, method: str, inputs: Mapping, values: Mapping, *keys: jax.Array):
-    return jax.lax.map(lambda args: getattr(model.generative.smoothed(
-        model.bound, inputs, args[0]), method)(*args[1:]), (values, *keys))
+    at = (values, *keys)
+    length = None if jax.tree.leaves(at) else 1  # without any parameter
+    return jax.lax.scan(lambda _, args: (None, getattr(model.generative.smoothed(
+        model.bound, inputs, args[0]), method)(*args[1:])), None, at, length)[1]
