@@ -278,8 +278,9 @@ class Fit(Questions):
 
         Raises:
             ModelError: a site is unknown or lies outside rows(); a label or value that it cannot
-                have.
+                have. Refusal: the model has no rows.
         """
+        self.structure.need_rows("do(values)")
         codes = {}
         for name, value in as_mapping(values, "do(values)", "{'smoke': 1}").items():
             labels = self.names.get(name)

@@ -14,7 +14,7 @@ from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError, counted, listed, shortly
 from probml.interface.argument_checks import checked_verbs
-from probml.interface.functions import replay
+from probml.interface.functions import filled_cells, replay
 from probml.interface.functions.read_function import read_function
 from probml.interface.serving import Serving
 from probml.interface.tables.table_answers import (
@@ -295,7 +295,11 @@ class Questions(Serving):
 
         Raises and cost: as predict, of all sites at once. Each cell is filled by itself: for cells
         that go together draw them, simulate(given=data).
+
+        Of a function without rows, one joint density: of the fitted data, all observed sites.
         """
+        if self.model.is_joint:
+            return filled_cells.impute_joint(self, self._read(data), plug_in)
         rows = self._read_rows("impute", data, unknown)
         return members.answer(self, rows, plug_in, lambda fit, rows: fit._imputed(rows, plug_in))
 
@@ -343,7 +347,8 @@ class Questions(Serving):
 
         Of a function without rows, one joint density: a replicate of all observed and computed
         sites, at one draw of the parameters; `inputs` are its arguments, by default as they were
-        fitted. Values that handlers.condition gives stay, as in NumPyro's Predictive.
+        fitted; with `given`, the fitted data, their missing cells alone are drawn. Values that
+        handlers.condition gives stay, as in NumPyro's Predictive.
 
         Raises:
             ModelError: rows said twice, inputs that are missing. Refusal: factors whose weights of
@@ -354,8 +359,10 @@ class Questions(Serving):
         """
         seed = check_seed(seed, "simulate")
         if self.model.is_joint:
-            if rows is not None or given is not None or steps is not None:
-                self.structure.need_rows("simulate(rows=, given=, steps=)")
+            if rows is not None or steps is not None or given is not None and inputs:
+                self.structure.need_rows("simulate(rows=, steps=, given= with inputs)")
+            if given is not None:
+                return filled_cells.complete_joint(self, self._read(given), seed, plug_in)
             return replay.simulate_joint(self, inputs, seed, plug_in)
         flattened = flatten_for(self, given)
         if flattened is not None:

@@ -313,7 +313,8 @@ class Structure:
             raise Refusal(
                 f"{verb} gives a result for each row, but model '{self.model.name}' has no plate "
                 f"of independent rows, because {self.model.generative.reason}. {MARK_ROWS}. "
-                f"Without rows(), draws(n), posterior(site) and simulate() are available")
+                f"Without rows(), draws(n), posterior(site), simulate() and, of the fitted data, "
+                f"impute(data) and simulate(given=data) are available")
 
     def need_likelihood(self, verb: str) -> None:
         """Check that the density of a row is normalised.

@@ -305,8 +305,8 @@ def intervened(model: Bound, values: SiteValues,
     sites, frozen = trace(model.plain, specs or None).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
-        if name not in sites or not sites[name].rows:
-            row_sites = [site.name for site in sites.values() if site.rows]
+        row_sites = [site.name for site in sites.values() if site.rows and not site.factor]
+        if name not in row_sites:
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(). Use "
                              f"one of its sites inside rows(), {listed(row_sites)}")
         try:

@@ -412,7 +412,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     bound = type(model)(reading.generative, settings, model.interventions)
     read = read_function(bound, items, named)
     if read.model != model:
-        raise DataError(f"model '{model.name}': the fit does not describe these data, because "
-                        "their array lengths or settings differ from those of the fitted data. Use "
-                        "model.at(fit.params) instead of the fit")
+        raise DataError(f"model '{model.name}': the fit does not describe these data. Their array "
+                        "lengths, settings or columns with missing cells are not the fitted ones. "
+                        "Use model.at(fit.params) instead of the fit")
     return read

@@ -199,10 +199,10 @@ class JointReading(Reading):
         return (functools.partial(run or self.call, args),
                 {site: inputs[name] for name, site in self.given.items()})
 
-    def element_logs(self, settings: Mapping[str, object], inputs: SiteValues,
-                     values: SiteValues) -> dict[str, jax.Array]:
-        """The log density of each element of every observed site, at values of the others; none
-        where a latent site is not among the values: it is summed or integrated out.
+    def observed_at(self, settings: Mapping[str, object], inputs: SiteValues,
+                    values: SiteValues) -> dict[str, Message]:
+        """The messages of the observed sites at values of the others; none where a latent site is
+        not among the values: it is summed or integrated out.
 
         Args:
             inputs: name of the input → value, without the one row.
@@ -216,7 +216,13 @@ class JointReading(Reading):
         trace = stochastic_sites(call, observed, step_values)
         if any(not site["is_observed"] and name not in step_values for name, site in trace.items()):
             return {}
-        return {name: log_of_events(site) for name, site in trace.items() if site["is_observed"]}
+        return {name: site for name, site in trace.items() if site["is_observed"]}
+
+    def element_logs(self, settings: Mapping[str, object], inputs: SiteValues,
+                     values: SiteValues) -> dict[str, jax.Array]:
+        """The log density of each element of every observed site, as `observed_at`."""
+        return {name: log_of_events(site)
+                for name, site in self.observed_at(settings, inputs, values).items()}
 
     def observed(self, settings: Mapping[str, object],
                  inputs: SiteValues) -> dict[str, ObservedSite]:
