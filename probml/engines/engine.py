@@ -233,8 +233,11 @@ class Problem:
         posterior."""
         plan, model = self.plan, self.plan.structure.model
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
-        param_sites = getattr(getattr(model, "generative", None), "params", {})
-        flat = plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free)
+        generative = getattr(model, "generative", None)
+        param_sites = getattr(generative, "params", {})
+        # missing values have no prior of their own, and no maximum is their answer
+        flat = plan.free and not getattr(generative, "unknown", {}) and all(
+            plan.structure.sites[name].entry.improper for name in plan.free)
         reasons = (
             (size > MAX_DEFAULT_POSTERIOR,
              f"the model has {size} parameters, more than the limit of {MAX_DEFAULT_POSTERIOR}"),

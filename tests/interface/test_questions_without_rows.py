@@ -214,7 +214,11 @@ def test_every_question_is_answered_or_refused_in_words(name):
 
 
 @pytest.mark.parametrize("function", [autoregression, vector_autoregression])
-def test_missing_cells_that_later_steps_depend_on_are_refused_with_their_place(function):
-    values = LEVEL if function is autoregression else NOISE
-    with pytest.raises(probml.DataError, match="'y' is missing at index .*4.*depends on the missing"):
-        probml.model(function)().fit({"y": without(values)})
+def test_missing_cells_that_later_steps_depend_on_are_filled_in(function):
+    data = {"y": without(LEVEL if function is autoregression else NOISE)}
+    fit, holes = probml.model(function)().fit(data), np.isnan(data["y"])
+    filled, draws = fit.impute(data)["y"], fit.draws(1000, seed=1)["y (missing)"]
+    np.testing.assert_array_equal(filled[~holes], data["y"][~holes])
+    np.testing.assert_allclose(filled[holes], draws.mean(0), atol=5 * draws.std() / 1000**0.5)
+    replicate = fit.simulate(given=data, seed=2)["y"]
+    assert (np.abs(replicate[holes] - draws.mean(0)) < 6 * draws.std(0)).all()

@@ -1,10 +1,12 @@
 """NaN in what one density of everything observes: a leaf's factor is left out, which is its
-integral; what others look at is refused by name."""
+integral; a cell on which later ones depend is a latent number; what else looks at it is refused by
+name."""
 
 import itertools
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers, plate, sample
@@ -163,12 +165,109 @@ def masked_by_hand(y):
 
 
 def test_what_looks_at_an_unseen_cell_is_refused_by_name():
+    for function in (standardised, neighbours, used_before):
+        with pytest.raises(DataError, match="depends on the missing values of"):
+            probml.model(function)().fit({"y": Y}, probml.MAP())
+    counts = np.where(np.isnan(Y), np.nan, [1, 0, 2, 3, 0, 1])
     with pytest.raises(DataError, match="site 'y' depends on the missing values of 'y'"):
-        probml.model(autoregression)().fit({"y": Y}, probml.MAP())
-    with pytest.raises(DataError, match="site 'z' depends on the missing values of"):
-        probml.model(standardised)().fit({"y": Y}, probml.MAP())
-    with pytest.raises(DataError, match="observed completely or"):
-        probml.model(whole_vectors)().fit({"x": PARTS}, probml.MAP())
+        probml.model(counts_by_the_last)().fit({"y": counts}, probml.MAP())
+
+
+def neighbours(y):  # no joint density: each given both of its neighbours
+    m = sample("m", dist.Normal(0, 1))
+    sample("y", dist.Normal(m + 0.2 * (jnp.roll(y, 1) + jnp.roll(y, -1)), 1.0).to_event(1), obs=y)
+
+
+def used_before(y):
+    m = sample("m", dist.Normal(0, 1))
+    z = sample("z", dist.Normal(m * y, 1.0).to_event(1))
+    sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
+
+
+def counts_by_the_last(y):
+    m = sample("m", dist.Normal(0, 1))
+    sample("y", dist.Poisson(jnp.exp(m + 0.1 * y[:-1])).to_event(1), obs=y[1:])
+
+
+# each y given earlier ones: precision matrix of all, from which the missing follow in closed form
+
+
+def second_order_scan(y):
+    def step(last, now):
+        first, second = last
+        now = sample("y", dist.Normal(0.5 * second - 0.3 * first, 1.0), obs=now)
+        return (second, now), None
+
+    scan(step, (0.0, 0.0), y)
+
+
+def second_order_shifted(y):
+    sample("y0", dist.Normal(0.0, 1.0), obs=y[0])
+    sample("y1", dist.Normal(0.5 * y[0], 1.0), obs=y[1])
+    with plate("t", len(y) - 2):
+        sample("y", dist.Normal(0.5 * y[1:-1] - 0.3 * y[:-2], 1.0), obs=y[2:])
+
+
+def second_order_loop(y):
+    for t in range(6):
+        before = [y[t - k] if t >= k else 0.0 for k in (1, 2)]
+        sample(f"y{t}", dist.Normal(0.5 * before[0] - 0.3 * before[1], 1.0), obs=y[t])
+
+
+def whole_series(y):
+    sample("y", dist.MultivariateNormal(jnp.zeros(6), precision_matrix=jnp.asarray(PRECISION)),
+           obs=y)
+
+
+STEPS = np.eye(6) - 0.5 * np.eye(6, k=-1) + 0.3 * np.eye(6, k=-2)
+PRECISION = STEPS.T @ STEPS
+HOLES = np.isnan(Y)
+
+
+@pytest.mark.parametrize("function", [second_order_scan, second_order_shifted, second_order_loop,
+                                      whole_series])
+def test_what_later_values_depend_on_is_a_latent_number(function):
+    own = PRECISION[np.ix_(HOLES, HOLES)]
+    mean = -np.linalg.solve(own, PRECISION[np.ix_(HOLES, ~HOLES)] @ Y[~HOLES])
+    sd = np.sqrt(np.diag(np.linalg.inv(own)))
+    model = probml.model(function)()
+    at = np.where(HOLES, 0.3, Y)
+    np.testing.assert_allclose(
+        model.log_density({"y": Y}, {"y (missing)": np.full(2, 0.3)}),
+        stats.multivariate_normal(np.zeros(6), np.linalg.inv(PRECISION)).logpdf(at), rtol=1e-6)
+    fit = model.fit({"y": Y})
+    np.testing.assert_allclose(fit.params["y (missing)"], mean, atol=0.02)
+    np.testing.assert_allclose(fit.draws(1000)["y (missing)"].std(0), sd, rtol=0.1)
+    filled = fit.impute({"y": Y})
+    cells = np.concatenate([np.atleast_1d(filled[name]) for name in sorted(filled)])
+    expected = np.where(HOLES, np.nan, Y)
+    expected[HOLES] = mean
+    if function is second_order_shifted:  # y, y0, y1
+        cells = np.r_[cells[-2:], cells[:-2]]
+    np.testing.assert_allclose(cells, expected, atol=0.15)
+    logs = fit.to_arviz().log_likelihood  # a vector counts whole
+    assert sum(int((logs[name] == 0).all(("chain", "draw")).sum()) for name in logs) == (
+        1 if function is whole_series else 2)
+
+
+def test_what_is_left_out_is_filled_in_by_its_mean_or_its_most_frequent_value():
+    fit = probml.model(schools)().fit({"sigma": SIGMA, "y": Y}, probml.NUTS(500, 500, 2))
+    filled = fit.impute({"sigma": SIGMA, "y": Y})["obs"]
+    np.testing.assert_array_equal(filled[~HOLES], Y[~HOLES])
+    np.testing.assert_allclose(filled[HOLES], fit.draws(1000)["theta"].mean(0)[HOLES], atol=0.2)
+
+    def coin(y):
+        p = sample("p", dist.Beta(1, 1))
+        with plate("n", len(y)):
+            sample("y", dist.Bernoulli(p), obs=y)
+            z = sample("z", dist.Normal(0, 1))
+            numpyro.factor("seen", -z.sum() ** 2)
+
+    y = np.array([1, 1, np.nan, 1, 1, np.nan])
+    fit = probml.model(coin)().fit({"y": y}, probml.NUTS(500, 500, 2))
+    np.testing.assert_array_equal(fit.impute({"y": y})["y"], np.ones(6))
+    with pytest.raises(DataError, match="the fit does not describe these data"):
+        fit.impute({"y": y[:5]})
 
 
 def test_vectors_that_are_unseen_drop_out_whole():

@@ -4,7 +4,8 @@ distribution of its own site,
 
     p(y_missing | y_observed) = ∫ p(y_missing | z, y_observed) p(z | y_observed) dz,
 
-the average over draws of the latent sites, of steps that are integrated out, too.
+the average over draws of the latent sites, of steps that are integrated out, too. Cells on which
+others depend are latent themselves.
 """
 
 import jax
@@ -105,9 +106,15 @@ def _missing(value: object) -> int:
 def _evaluate(model: Bound, inputs: dict, at: tuple) -> dict:
     def of(values: dict, key: jax.Array) -> dict:
         trace = model.generative.observed_at(model.bound, inputs, values)
-        return {name: (*_center(site["fn"]), registry.sharp(_unmasked(site["fn"])).sample(key_of))
-                for (name, site), key_of in zip(
-                    trace.items(), jax.random.split(key, len(trace) + 1), strict=False)}
+        cells = {}
+        for (name, site), key_of in zip(trace.items(), jax.random.split(key, len(trace) + 1),
+                                        strict=False):
+            center, low = _center(site["fn"])
+            draw, value = registry.sharp(_unmasked(site["fn"])).sample(key_of), site["value"]
+            if name not in model.generative.observed_cells and not site["fn"].support.is_discrete:
+                center, draw = (jnp.where(jnp.isnan(value), cell, value) for cell in (center, draw))
+            cells[name] = center, low, draw
+        return cells
 
     return jax.lax.map(lambda pair: of(*pair), at)
 

@@ -4,7 +4,7 @@ that are summed out cell by cell or integrated out; and how a function is read w
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -90,19 +90,32 @@ def read_as_density(model: Bound, survey: Survey, arguments: SiteValues,
     raise failures[0]
 
 
-def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
-                              why: str) -> tuple[list[str], list[str]]:
-    """The arguments, and the given sites, with missing cells that can be left out.
+class Missing(NamedTuple):
+    """What has missing cells: arguments and given sites of which they can be left out, and
+    arguments of which they are latent, with their supports."""
 
-    Raises:
-        DataError: another computation reads them, or a vector is partially observed: only vectors
-            of rows are integrated over their missing coordinates.
+    arguments: list[str]
+    given: list[str]
+    unknown: dict[str, tuple[Hashable, str]]
+
+
+def _find_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
+                        why: str) -> Missing:
     """
-    names = [name for name, value in {**arguments, **given}.items() if has_missing_cells(value)]
-    for name in names:
+    Raises:
+        DataError: another computation reads missing cells that no site observes, or that are not
+            continuous.
+    """
+    found = Missing([], [], {})
+    for name, value in {**arguments, **given}.items():
+        if not has_missing_cells(value):
+            continue
         reason = missing_cells.find_use_of_missing(model, arguments, given, name)
-        if reason is not None:
-            value = np.asarray({**given, **arguments}[name])
+        support = missing_cells.support_of_missing(
+            model, arguments, name) if reason is not None and name in arguments else None
+        if support is not None:
+            found.unknown[name] = freeze(np.isnan(value), name), support
+        elif reason is not None:
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
                 f"model '{model.name}': '{name}' is missing at index "
@@ -111,7 +124,9 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
                 f"instead of the plate of '{name}', so that missing values are integrated out. "
                 f"(The function is fitted as one joint density, because {why})"
             )
-    return [n for n in names if n in arguments], [n for n in names if n not in arguments]
+        else:
+            (found.arguments if name in arguments else found.given).append(name)
+    return found
 
 
 def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
@@ -124,15 +139,16 @@ def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
         summed: discrete sites that are summed out cell by cell; loops, integrated: see
             readings.JointReading.
     """
-    nans, nan_sites = _names_with_missing_cells(model, arguments, given, why)
-    masks = {name: freeze(~np.isnan(given[name]), name) for name in nan_sites}
+    missing = _find_missing_cells(model, arguments, given, why)
+    masks = {name: freeze(~np.isnan(given[name]), name) for name in missing.given}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
     read = JointReading(model.generative, {}, summed=summed, reason=why, loops=loops,
-                        masks=masks if nans or nan_sites else None, integrated=integrated,
+                        masks=masks if missing.arguments or masks else None,
+                        unknown=missing.unknown, integrated=integrated,
                         derived=survey.computed if integrated else (), params=survey.params)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
-            and value.dtype.kind in "biuf" and name not in nans and not np.isinf(value).any()]
+            and value.dtype.kind in "biuf" and np.isfinite(value).all()]
     fixed = [name for name in arguments if name not in free]
     # a function may need a number of the whole array, such as int(np.max(codes)) + 1
     distinct = distinct_values({name: arguments[name] for name in free})
@@ -180,6 +196,8 @@ def _read_with_bound(model: Bound, survey: Survey, arguments: Mapping[str, Any],
     verb = "is" if len(array_names) == 1 else "are"
     suffix = f"; {listed(array_names)} {verb} fixed at the given values" if array_names else ""
     left_out = "" if template.masks is None else "; missing values are left out"
+    left_out += "".join(f"; the missing values of '{name}' are unknown numbers like the parameters"
+                        for name in template.unknown)
     why = (f"one joint density of all data, without a plate of independent rows: "
            f"{template.reason}{left_out}{suffix}. For independent rows, write "
            "`with probml.rows():` instead of their plate"

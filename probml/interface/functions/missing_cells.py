@@ -2,25 +2,34 @@
 factor integrates to one and is left out,
 
     ∫ p(y_observed, y_missing | z) dy_missing = p(y_observed | z).
+
+Others are unknown numbers like the parameters, as the missing value of a series on which the next
+one depends: the function is given a vector of them in their places, and observes them.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.constraints import Constraint
 from numpyro.primitives import Messenger
 
 from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.scan_starts import ScanCall
-from probml.interface.functions.states import single
+from probml.interface.functions.states import single, zeros_of
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
+from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
 from probml.structure.leaves import leaves_of_distribution
-from probml.typing import SiteValues
+from probml.typing import ArrayLike, SiteValues
 
 
 def fill_missing(value: np.ndarray) -> np.ndarray:
@@ -71,60 +80,182 @@ class MaskMissing(Messenger):
                                          msg["value"]).astype(int)
 
 
-def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
-                        name: str) -> str | None:
-    """Why missing cells of an argument, or of a given site, cannot be left out, in words: something
-    else depends on them; None: nothing does. A function that cannot be traced is taken to depend on
-    them.
+class _Use(NamedTuple):
+    """An array of a site that may depend on an argument.
 
-    Cost: one abstract run, its program followed cell by cell; nothing is compiled.
+    Attributes:
+        event: event axes of an observed value; None: an array of its distribution.
+        support: of the distribution.
+        cells: of the argument, flat, of which each element is a copy: −1 none, SEVERAL; None: no
+            element depends on it.
     """
-    array = (arguments if name in arguments else given)[name]
-    missing = np.isnan(array).ravel()
-    owners: list[tuple[str, int | None]] = []  # site, and the event axes of an observed value
 
-    def leaves_and_values(values: jax.Array) -> list[jax.Array]:
-        args = {**arguments, name: values} if name in arguments else dict(arguments)
-        observed = {**given, name: values} if name in given else dict(given)
-        trace = trace_isolated(lambda: model.generative.run({**model.bound, **args}, {}), observed,
-                               sums=False)
-        owners.clear()
-        results = []
+    site: str
+    event: int | None
+    support: Constraint
+    cells: np.ndarray | None = None
+
+
+class _Arrays:
+    """The arrays of all sites as a function of the values of an argument, or of a given site.
+
+    Attributes:
+        uses: what each array is, once the function has run.
+    """
+
+    def __init__(self, model: Bound, arguments: SiteValues, given: SiteValues, name: str,
+                 **options: Any):
+        self.model, self.arguments, self.given, self.name = model, arguments, given, name
+        self.options, self.uses = options, list[_Use]()
+
+    def __call__(self, values: jax.Array) -> list[jax.Array]:
+        name = self.name
+        args = {**self.arguments, **({name: values} if name in self.arguments else {})}
+        observed = {**self.given, **({name: values} if name in self.given else {})}
+        trace = trace_isolated(lambda: self.model.generative.run({**self.model.bound, **args}, {}),
+                               observed, sums=False, **self.options)
+        self.uses, results = [], []
         for site in trace.values():
             if site["type"] != "sample":
                 continue
             # a truth value, such as a mask by isnan, may depend on them
             leaves = [leaf for leaf in map(jnp.asarray, leaves_of_distribution(site["fn"])[0])
                       if leaf.dtype != bool]
-            owners.extend([(site["name"], None)] * len(leaves))
+            base = single(site["fn"])[0]
+            self.uses.extend([_Use(site["name"], None, base.support)] * len(leaves))
             results += leaves
             if site["is_observed"] and not isinstance(site["fn"], dist.Unit):
-                owners.append((site["name"], single(site["fn"])[0].event_dim))
+                self.uses.append(_Use(site["name"], base.event_dim, base.support))
                 results.append(jnp.asarray(site["value"]))
         return results
 
+
+def _uses(model: Bound, arguments: SiteValues, given: SiteValues, name: str) -> list[_Use]:
+    """The arrays of all sites, with the cells of an argument or of a given site of which they are
+    made.
+
+    Cost: one abstract run, its program followed cell by cell; nothing is compiled.
+    """
+    array, arrays = (arguments if name in arguments else given)[name], _Arrays(
+        model, arguments, given, name)
+    closed = jaxpr_of(arrays)(jax.ShapeDtypeStruct(array.shape, jnp.result_type(array)))
+    return [use._replace(cells=cell_map.get(name))
+            for use, cell_map in zip(arrays.uses, cells(closed, {0: name}), strict=True)]
+
+
+def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
+                        name: str) -> str | None:
+    """Why missing cells of an argument, or of a given site, cannot be left out, in words: something
+    else depends on them; None: nothing does. A function that cannot be traced is taken to depend on
+    them."""
+    missing = np.isnan((arguments if name in arguments else given)[name]).ravel()
     try:
-        closed = jaxpr_of(leaves_and_values)(
-            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array)))
+        uses = _uses(model, arguments, given, name)
     except Exception as error:
         if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
         first_line = str(error).strip().splitlines()[0]
         return (f"the model function fails without the values of '{name}' ({type(error).__name__}: "
                 f"{first_line[:80]})")
-    for (owner, axes), cell_map in zip(owners, cells(closed, {0: name}), strict=True):
-        where = cell_map.get(name)
+    for site, axes, _, where in uses:
         if where is None:
             continue
         is_missing = (where >= 0) & missing[where]
         if (where == SEVERAL).any() or axes is None and is_missing.any():
-            return f"site '{owner}' depends on the missing values of '{name}'"
+            return f"site '{site}' depends on the missing values of '{name}'"
         if axes:
             part = is_missing.reshape(*is_missing.shape[: is_missing.ndim - axes], -1)
             if (part.any(-1) & ~part.all(-1)).any():
-                return (f"the observations of '{owner}' are vectors, which must be observed "
+                return (f"the observations of '{site}' are vectors, which must be observed "
                         f"completely or be missing completely")
     return None
+
+
+SUPPORTS = {"real": constraints.real, "positive": constraints.positive,
+            "unit interval": constraints.unit_interval}
+
+
+MAX_CHECKED_CELLS = 500  # missing ones, whose dependents are looked at
+
+
+def support_of_missing(model: Bound, arguments: SiteValues, name: str) -> str | None:
+    """The name in SUPPORTS of the support of the missing cells of an argument, if the densities of
+    the sites are a joint density of them.
+
+    Returns:
+        None: not all are observed as they are, or they are not continuous, or have other bounds, or
+            something depends on them that does not follow (`_only_later_sites_depend`).
+    """
+    missing = np.isnan(arguments[name])
+    try:
+        uses = _uses(model, arguments, {}, name)
+        supports, places = [], dict[int, tuple[int, int]]()
+        sites = list(dict.fromkeys(use.site for use in uses))
+        for use in uses:
+            if use.event is not None and use.cells is not None:
+                hits = [(element, cell) for element, cell in enumerate(use.cells.ravel().tolist())
+                        if cell >= 0 and missing.flat[cell]]
+                support = use.support
+                while isinstance(support, constraints.independent):
+                    support = support.base_constraint
+                supports += [support] * bool(hits)
+                places = {cell: (sites.index(use.site), element) for element, cell in hits} | places
+        word = next((word for word, known in SUPPORTS.items()
+                     if all(support is known for support in supports)), None)
+        is_joint = len(places) == missing.sum() and _only_later_sites_depend(
+            _Arrays(model, arguments, {}, name, blank=_inside_of_support), arguments[name], sites,
+            places)
+    except Exception:  # whatever a user's function raises
+        return None
+    return word if is_joint else None
+
+
+def _inside_of_support(fn: dist.Distribution) -> jax.Array:
+    """A value at which derivatives are not zero by chance."""
+    if fn.support.is_discrete:
+        return zeros_of(fn)
+    transform = biject_to(fn.support)
+    shape = transform.inverse_shape(fn.shape())
+    return transform(jnp.linspace(0.3, 0.9, math.prod(shape)).reshape(shape))
+
+
+def _only_later_sites_depend(arrays: _Arrays, value: np.ndarray, sites: list[str],
+                             places: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether distributions depend on a missing cell only at later sites than the one that observes
+    it, or in later elements of that site; by derivatives. Other densities, such as that of y given
+    the mean of y, multiply to no joint density.
+
+    Args:
+        places: cell → the number of its site, its element there.
+    """
+    missing = np.array(sorted(places))[:MAX_CHECKED_CELLS]
+
+    def floats(numbers: jax.Array) -> list[jax.Array]:
+        filled = jnp.nan_to_num(jnp.asarray(value, float), nan=0.5).ravel().at[missing].set(numbers)
+        return [array.astype(float) for array in arrays(filled.reshape(value.shape))]
+
+    slopes = jit(jax.jacfwd(floats))(jnp.linspace(0.3, 0.7, len(missing)))
+    shapes = {use.site: slope.shape[:-1] for use, slope in zip(arrays.uses, slopes, strict=True)
+              if use.event is not None}
+    for use, slope in zip(arrays.uses, slopes, strict=True):
+        for cell, depends in zip(missing.tolist(), np.moveaxis(np.asarray(slope), -1, 0) != 0,
+                                 strict=True):
+            number, element = places[cell]
+            own = sites.index(use.site)
+            if use.event is None and depends.any() and own <= number and (
+                    own < number
+                    or np.flatnonzero(np.broadcast_to(depends, shapes[use.site]))[0] <= element):
+                return False
+    return True
+
+
+def sample_missing(name: str, value: ArrayLike, missing: np.ndarray,
+                   support: str) -> jax.Array:
+    """An argument whose missing cells are a latent vector: its density is that of the sites which
+    observe it."""
+    numbers = numpyro.sample(f"{name} (missing)", dist.ImproperUniform(
+        SUPPORTS[support], (), (int(missing.sum()),)))
+    return jnp.asarray(value).at[np.nonzero(missing)].set(numbers)
 
 
 def _is_masked_by_function(model: Bound, arguments: SiteValues,

@@ -24,7 +24,7 @@ from probml.interface.functions.given.params import ParamsAsSites, ParamSpec, Sc
 from probml.interface.functions.given.values import as_given, with_known_values
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import prepare, trace_isolated
-from probml.interface.functions.missing_cells import MaskMissing
+from probml.interface.functions.missing_cells import MaskMissing, sample_missing
 from probml.interface.functions.states import log_of_events, zeros_of
 from probml.interface.functions.steps.joint_loops import run_with_loop_sites
 from probml.interface.functions.steps.loop_sites import LoopSites
@@ -117,6 +117,8 @@ class JointReading(Reading):
         summed: discrete sites that are summed out cell by cell (cellwise_sums.py).
         masks: of the given sites with missing cells, which cells are observed, frozen; None: no
             cell of any site or argument is missing (missing_cells.py).
+        unknown: arguments whose missing cells are latent numbers, name → (which, frozen; their
+            support).
         loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
             scans none; None: each site is itself.
         integrated: these are integrated out (steps/gaussian_loops.py,
@@ -129,6 +131,7 @@ class JointReading(Reading):
     given: Mapping[str, str] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
     masks: Mapping[str, Hashable] | None = None
+    unknown: Mapping[str, tuple[Hashable, str]] = field(default_factory=dict)
     loops: Mapping[str, tuple[str, ...]] | None = None
     integrated: bool = False
     derived: tuple[str, ...] = ()
@@ -246,11 +249,14 @@ class JointReading(Reading):
         return sites
 
     def call(self, arguments: SiteValues, params: bool = True) -> object:
-        """Run the function, unseen cells of what is observed left out.
+        """Run the function, unseen cells of what is observed left out or latent.
 
         Args:
             params: as sites; else they stay params.
         """
+        arguments = {**arguments, **{
+            name: sample_missing(name, arguments[name], thaw(missing), support)
+            for name, (missing, support) in self.unknown.items()}}
         with (contextlib.nullcontext() if self.masks is None
               else MaskMissing(self.observed_cells)):
             return super().call(arguments) if params else self.generative.run(arguments, {})
