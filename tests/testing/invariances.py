@@ -88,25 +88,22 @@ class Twin:
 
 
 def subjects(wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Subject]:
-    """All programs of names that are wanted: users', strangers', and those written elsewhere."""
+    """All programs of names that are wanted, users', strangers', and those written elsewhere, in an
+    order that their names give: a short run sees some of every table."""
     import test_strangers  # noqa: F401  (whose imports fill the tables)
 
-    cases = [case for case in tabled_models.every().values()
-             if not case.hopeless and wanted(case.name)]
-    for case in cases:
-        if case.source == "users":
-            yield Subject(case.name, case.build(), case.read())
-    for name, make in judged_by_nuts.PROGRAMS.items():
-        if wanted(f"strangers/{name}"):
-            own = make()
-            yield Subject(f"strangers/{name}", own.model, own.data, own.weights)
-    for name, (_, ask) in first_cases.CASES.items():
-        if (name not in judged_by_nuts.PROGRAMS and wanted(f"questions/{name}")
-                and (found := asked_first(name, ask)) is not None):
+    cases = {name: case for name, case in tabled_models.every().items() if not case.hopeless}
+    own = {f"strangers/{name}": make for name, make in judged_by_nuts.PROGRAMS.items()}
+    asks = {f"questions/{name}": ask for name, (_, ask) in first_cases.CASES.items()
+            if name not in judged_by_nuts.PROGRAMS}
+    for name in sorted(filter(wanted, (*cases, *own, *asks)), key=lambda name: crc32(name.encode())):
+        if name in cases:
+            yield Subject(name, cases[name].build(), cases[name].read())
+        elif name in own:
+            made = own[name]()
+            yield Subject(name, made.model, made.data, made.weights)
+        elif (found := asked_first(name, asks[name])) is not None:
             yield found
-    for case in cases:
-        if case.source != "users":
-            yield Subject(case.name, case.build(), case.read())
 
 
 def asked_first(name: str, ask: Callable) -> Subject | None:
@@ -115,7 +112,7 @@ def asked_first(name: str, ask: Callable) -> Subject | None:
         pass
 
     def record(model, data, engine=None, *, weights=None, **more):
-        raise Asked(Subject(f"questions/{name}", model, data, weights, engine))
+        raise Asked(Subject(name, model, data, weights, engine))
 
     def leave(*args, **more):
         raise Asked(None)
@@ -153,8 +150,8 @@ def attempted(subject: Subject, fit: Callable[[Subject], Any] = Subject.fit) -> 
             return None, "failed " + " | ".join(traceback.format_exc().splitlines()[-5:])[:600], 0.0
 
 
-def compared(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> Verdict:
-    """Two fits."""
+def compared(one: Any, other: Any, twin: Twin, base: Subject, noise: float = 0.0) -> Verdict:
+    """Two fits; noise: by how much log densities of rows differ between seeds."""
     rungs = "" if one.engine == other.engine else f"{one.engine[:20]} → {other.engine[:20]}"
     found = [differing_moments(one, other, twin), differing_rows(one, other, twin, base, noise),
              differing_predictions(one, other, twin, base)]
@@ -174,7 +171,7 @@ def differing_moments(one: Any, other: Any, twin: Twin) -> str:
         now = after.get(twin.renamed(name))
         if now is None or now.mean.shape != own.mean.shape:
             continue
-        by = twin.factors.get(name, 1.0)
+        by = twin.factors.get(name, twin.factors.get(name.split("/")[-1], 1.0))  # in a scope
         now = Moments(now.mean / by, *(value / abs(by) for value in now[1:]))
         sd = np.maximum(own.sd, now.sd)
         moves = sd > 1e-5 * (1e-6 + np.abs(own.mean))
@@ -272,10 +269,11 @@ def tried(subject: Subject, kind: str, fits: dict[str, Any]) -> Verdict:
             return Verdict(why.split()[0], why)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            verdict = compared(one, other, twin, base, fits["noise"])
-            if verdict.word == "DIFFERENT" and twin.fit is Subject.fit:  # beyond the noise of both?
-                verdict = compared(one, other, twin, base, fits["noise"] + noise_of_rows(
-                    other, twin.subject))
+            verdict = compared(one, other, twin, base)
+            if verdict.word == "DIFFERENT":  # beyond the noise of both?
+                noise = noise_of_rows(one, base) + (
+                    noise_of_rows(other, twin.subject) if twin.fit is Subject.fit else 0.0)
+                verdict = compared(one, other, twin, base, noise)
     slower = seconds > 3 * fits["seconds"] + 5
     return replace(verdict, rungs=verdict.rungs + f" {seconds:.0f} s for {fits['seconds']:.0f}" * slower)
 
@@ -330,7 +328,7 @@ def main() -> int:
         if one is None or seconds > SLOW:
             note(subject.name, "base", Verdict("—", why or f"{seconds:.0f} s"))
             continue
-        fits = {"base": one, "seconds": seconds, "noise": noise_of_rows(one, subject)}
+        fits = {"base": one, "seconds": seconds}
         more = left(subject.name)
         for kind in ordered(subject.name, kinds):
             if (subject.name, kind) in done:

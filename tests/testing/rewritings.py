@@ -283,16 +283,23 @@ def _weights(subject, n):
     return np.ones(n) if subject.weights is None else np.asarray(subject.weights, float)
 
 
-def _codes(subject):
-    """Groups by rows: what else is as long as the rows may be read by code."""
-    if lacks_rows(subject.model) and re.search(r"arange|range\(len|\.shape\[0\]\)\s*:|for ", source(subject)):
+def _codes(subject, n):
+    """Groups by rows: what else is as long as the rows may be read by code, or be its own."""
+    if not lacks_rows(subject.model):
+        return
+    own = function_of(subject)
+    known = inspect.getclosurevars(own)
+    if n in own.__code__.co_consts or any(
+            np.ndim(value) and len(value) == n for value in (*known.nonlocals.values(),
+                                                             *known.globals.values())
+    ) or re.search(r"arange|range\(len|\.shape\[0\]\)\s*:|for ", source(subject)):
         raise Unwritten("rows by number")
 
 
 @kind("rows twice at half weight")
 def rows_twice(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     order = np.tile(np.arange(n), 2)
     return twin(subject, data=_taken(subject, order, names), order=np.arange(n),
                 weights=_weights(subject, n)[order] / 2)
@@ -308,7 +315,7 @@ def integer_weights(subject):
 @kind("a row of weight 0")
 def row_of_no_weight(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     order = np.r_[np.arange(n), 1]
     return twin(subject, data=_taken(subject, order, names), order=np.arange(n),
                 weights=np.where(np.arange(n + 1) < n, _weights(subject, n)[order], 0.0))
@@ -332,7 +339,7 @@ def _numeric(subject, seen):
 @kind("a row with nothing observed")
 def row_of_nothing(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     order = np.r_[np.arange(n), 1]
     weights = None if subject.weights is None else np.r_[_weights(subject, n), 1.0]
@@ -343,7 +350,7 @@ def row_of_nothing(subject):
 @kind("inputs of missing outcomes missing")
 def inputs_missing(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     data = columns(subject)
     inputs = [name for name in names if name not in seen and numbers(data[name])]
@@ -357,7 +364,7 @@ def inputs_missing(subject):
 @kind("missing outcomes left out")
 def missing_left_out(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     if n < 6:
         raise Unwritten("few rows")
@@ -436,7 +443,7 @@ def double(subject):
 @kind("half and an update")
 def updated(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     if subject.weights is not None:
         raise Unwritten("weights")
     halves = [_taken(subject, part, names) for part in (np.arange(n // 2), np.arange(n // 2, n))]

@@ -242,18 +242,27 @@ def written(function: Callable, change: ast.NodeTransformer,
     if not isinstance(definition, ast.FunctionDef) or definition.name != inner.__name__:
         raise Unwritten("no definition")
     definition.decorator_list = []
+    own = definition.args
+    own.defaults = [_default(arg) for arg in own.args[len(own.args) - len(own.defaults):]]
+    own.kw_defaults = [None if value is None else _default(arg)
+                       for arg, value in zip(own.kwonlyargs, own.kw_defaults, strict=True)]
     before = ast.dump(definition)
     definition = ast.fix_missing_locations(change.visit(definition))
     if ast.dump(definition) == before:
         raise Unwritten("nothing to be written in another way")
     cells = {key: cell.cell_contents for key, cell in zip(
         inner.__code__.co_freevars, inner.__closure__ or (), strict=True)}
-    module = {**inner.__globals__, **cells, "jnp": jnp, "numpyro": numpyro, "probml": probml, **names}
+    module = {**inner.__globals__, **cells, "jnp": jnp, "numpyro": numpyro, "probml": probml, **names,
+              "_defaults": {name: parameter.default for name, parameter in
+                            inspect.signature(inner).parameters.items()}}
     exec(compile(ast.Module([definition], []), f"<{inner.__name__} rewritten>", "exec"), module)
     out = module[inner.__name__]
-    out.__defaults__, out.__kwdefaults__ = (inner.__defaults__ or out.__defaults__,
-                                            inner.__kwdefaults__ or out.__kwdefaults__)
     return out
+
+
+def _default(arg: ast.arg) -> ast.expr:
+    """The value that the function has for an argument, whatever its expression meant where it stood."""
+    return ast.Subscript(ast.Name("_defaults", ast.Load()), ast.Constant(arg.arg), ast.Load())
 
 
 def _called(node: ast.AST) -> str:
