@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -160,7 +161,7 @@ def outcomes_in_units(by, subject):
         raise Unwritten("cells that are none, or bounds")
     sites = {name for name in seen if numbers(data[name])}
     if lacks_rows(subject.model):
-        sites = {name for name in sites if len(re.findall(rf"\b{name}\b(?!\"|\.shape|\))", text)) <= 2}
+        sites = {name for name in sites if written_again.only_observed(function_of(subject), name)}
     if not sites:
         raise Unwritten("no outcomes with a unit")
     factors: dict[str, float] = {}
@@ -290,8 +291,8 @@ def _codes(subject, n):
     own = function_of(subject)
     known = inspect.getclosurevars(own)
     if n in own.__code__.co_consts or any(
-            np.ndim(value) and len(value) == n for value in (*known.nonlocals.values(),
-                                                             *known.globals.values())
+            isinstance(value, np.ndarray | jax.Array) and value.ndim and len(value) == n
+            for value in (*known.nonlocals.values(), *known.globals.values())
     ) or re.search(r"arange|range\(len|\.shape\[0\]\)\s*:|for ", source(subject)):
         raise Unwritten("rows by number")
 

@@ -307,6 +307,16 @@ class Swapped(ast.NodeTransformer):
         return [node for _, node in order]
 
 
+def only_observed(function: Callable, name: str) -> bool:
+    """Whether an argument is what is observed and of nothing else but its size."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    allowed = [n.value for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg == "obs"
+               or isinstance(n, ast.Attribute) and n.attr in ("shape", "size", "ndim")]
+    allowed += [n.args[0] for n in ast.walk(tree) if _called(n) == "len"]
+    return all(any(n is other for other in allowed) for n in ast.walk(tree)
+               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+
+
 def _names(node, context):
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, context)}
 
