@@ -11,6 +11,7 @@ the two fits warns), refused (in words), failed and DIFFERENT.
 
 import argparse
 import json
+import re
 import sys
 import time
 import traceback
@@ -171,7 +172,7 @@ def differing_moments(one: Any, other: Any, twin: Twin) -> str:
         now = after.get(twin.renamed(name))
         if now is None or now.mean.shape != own.mean.shape:
             continue
-        by = twin.factors.get(name, twin.factors.get(name.split("/")[-1], 1.0))  # in a scope
+        by = twin.factors.get(name, twin.factors.get(re.split("[./]", name)[-1], 1.0))  # in a scope
         now = Moments(now.mean / by, *(value / abs(by) for value in now[1:]))
         sd = np.maximum(own.sd, now.sd)
         moves = sd > 1e-5 * (1e-6 + np.abs(own.mean))

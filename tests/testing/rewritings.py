@@ -198,6 +198,10 @@ def labelled(subject, make, **more):
     names, data = indices(subject), columns(subject)
     if not names:
         raise Unwritten("no groups")
+    if any(name not in names and isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+           and re.search(rf"\[[^\]]*\b{name}\b[^\]]*\]", source(subject))
+           for name, value in data.items()):
+        raise Unwritten("other codes, perhaps of the same groups")
     return twin(subject, data={name: make(value) if name in names else value
                                for name, value in data.items()}, **more)
 
@@ -415,8 +419,10 @@ def _frame(subject):
     data = columns(subject)
     if lacks_rows(subject.model) or any(np.ndim(v) != 1 for v in data.values()):
         raise Unwritten("no table")
-    return pd.DataFrame({name: np.asarray(v) if isinstance(v, np.ndarray) else list(v)
-                         for name, v in data.items()})
+    # the order of categories is part of what they say
+    return pd.DataFrame({name: getattr(v, "array", v) if isinstance(
+        getattr(v, "dtype", None), pd.CategoricalDtype) else np.asarray(v)
+        if isinstance(v, np.ndarray) else list(v) for name, v in data.items()})
 
 
 @kind("a table of odd index")
@@ -461,7 +467,8 @@ def saved(subject):
         found = own.fit()
         with tempfile.TemporaryDirectory() as folder:
             found.save(Path(folder) / "fit")
-            model = own.model.read(own.data) if lacks_rows(own.model) else own.model
+            tables = any(isinstance(value, Mapping) for value in dict(own.data).values())
+            model = own.model.read(own.data) if tables or lacks_rows(own.model) else own.model
             return probml.load(Path(folder) / "fit", model)
     return twin(subject, fit=fit)
 
