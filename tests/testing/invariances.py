@@ -151,11 +151,12 @@ def attempted(subject: Subject, fit: Callable[[Subject], Any] = Subject.fit) -> 
             return None, "failed " + " | ".join(traceback.format_exc().splitlines()[-5:])[:600], 0.0
 
 
-def compared(one: Any, other: Any, twin: Twin, base: Subject, noise: float = 0.0) -> Verdict:
-    """Two fits; noise: by how much log densities of rows differ between seeds."""
+def compared(one: Any, other: Any, twin: Twin, base: Subject,
+             noise: tuple[float, float] = (0.0, 0.0)) -> Verdict:
+    """Two fits; noise: by how much log densities of rows, and predictions, differ between seeds."""
     rungs = "" if one.engine == other.engine else f"{one.engine[:20]} → {other.engine[:20]}"
-    found = [differing_moments(one, other, twin), differing_rows(one, other, twin, base, noise),
-             differing_predictions(one, other, twin, base)]
+    found = [differing_moments(one, other, twin), differing_rows(one, other, twin, base, noise[0]),
+             differing_predictions(one, other, twin, base, noise[1])]
     if found[0] and not twin.sorted and not differing_moments(one, other, replace(twin, sorted=True)):
         found, rungs = found[1:], f"{rungs} places of entries: {found[0]}"
     found = [words for words in found if words]
@@ -194,14 +195,27 @@ def differing_moments(one: Any, other: Any, twin: Twin) -> str:
     return words
 
 
-def noise_of_rows(one: Any, subject: Subject) -> float:
-    """By how much log densities of rows differ from those of a fit with another seed."""
+def noise_of(one: Any, subject: Subject) -> tuple[float, float]:
+    """By how much log densities of rows, and predictions of what is observed, differ from those of a
+    fit with another seed."""
     again, *_ = attempted(subject, lambda own: own.fit(seed=1))
-    try:
-        return float(np.max(np.abs(np.asarray(one.log_prob(subject.data), float)
-                                   - np.asarray(again.log_prob(subject.data), float)), initial=0.0))
-    except Exception:
-        return 0.0
+
+    def farthest(ask: Callable[[Any], Any]) -> float:
+        try:
+            return float(np.nanmax(np.abs(np.asarray(ask(one), float) - np.asarray(ask(again), float)),
+                                   initial=0.0))
+        except Exception:
+            return 0.0
+
+    return (farthest(lambda fit: fit.log_prob(subject.data)),
+            farthest(lambda fit: fit.predict(*asked_of(subject))))
+
+
+def asked_of(subject: Subject) -> tuple[dict[str, Any], str]:
+    """The data without what is observed, and the first name of that."""
+    seen = rewritings.rows_of(subject)[0]
+    return {name: value for name, value in rewritings.columns(subject).items()
+            if name not in seen}, seen[0]
 
 
 def differing_rows(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> str:
@@ -226,28 +240,27 @@ def differing_rows(one: Any, other: Any, twin: Twin, base: Subject, noise: float
     return "" if off[at] <= 1 else f"log_prob of row {at} {before[at]:.4g}, now {after[at]:.4g}"
 
 
-def differing_predictions(one: Any, other: Any, twin: Twin, base: Subject) -> str:
+def differing_predictions(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> str:
     """What is predicted of a site that is observed, where the model is the same program."""
     if twin.subject.model != base.model:
         return ""
     try:
-        seen = [name for name in rewritings.rows_of(base)[0]]
-        given = [{name: value for name, value in own.data.items() if name not in seen}
-                 for own in (base, replace(twin.subject, data=rewritings.columns(twin.subject)))]
-        if not given[0]:
+        given, name = asked_of(base)
+        if not given:
             return ""
-        before = np.asarray(one.predict(given[0], seen[0]), float)
+        before = np.asarray(one.predict(given, name), float)
+        changed = {key: value for key, value in rewritings.columns(twin.subject).items() if key in given}
     except (Unwritten, probml.ModelError, probml.DataError, ValueError):
         return ""
     try:
-        after = np.asarray(other.predict(given[1], seen[0]), float)
+        after = np.asarray(other.predict(changed, name), float)
     except (probml.ModelError, probml.DataError) as error:
         return f"predict: {error!s:.300}"
     after = after if twin.order is None else after[twin.order]
     if before.shape != after.shape or before.size < 2:
         return "" if before.size < 2 else f"predictions of shape {after.shape}, before {before.shape}"
-    shown = np.nanstd(np.asarray(rewritings.columns(base)[seen[0]], float))
-    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.06 * shown)
+    shown = np.nanstd(np.asarray(rewritings.columns(base)[name], float))
+    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.06 * shown + 3 * noise * (len(np.unique(before)) > 5))
     discrete = len(np.unique(before)) <= 5 and np.mean(before != after) < 0.1  # states that are nearly as likely
     at = np.unravel_index(np.argmax(off), off.shape)
     return "" if off[at] <= 1 or discrete else f"predict at {at}: {before[at]:.4g}, now {after[at]:.4g}"
@@ -272,9 +285,9 @@ def tried(subject: Subject, kind: str, fits: dict[str, Any]) -> Verdict:
             warnings.simplefilter("ignore")
             verdict = compared(one, other, twin, base)
             if verdict.word == "DIFFERENT":  # beyond the noise of both?
-                noise = noise_of_rows(one, base) + (
-                    noise_of_rows(other, twin.subject) if twin.fit is Subject.fit else 0.0)
-                verdict = compared(one, other, twin, base, noise)
+                noises = [noise_of(one, base)]
+                noises += [noise_of(other, twin.subject)] * (twin.fit is Subject.fit)
+                verdict = compared(one, other, twin, base, tuple(map(sum, zip(*noises, strict=True))))
     slower = seconds > 3 * fits["seconds"] + 5
     return replace(verdict, rungs=verdict.rungs + f" {seconds:.0f} s for {fits['seconds']:.0f}" * slower)
 

@@ -27,7 +27,7 @@ KINDS: dict[str, Callable] = {}
 SELDOM = {"lists", "arrays of JAX", "pickled", "saved and loaded", "two threads", "float32", "synonyms",
           "arguments turned", "weights of 1 as integers", "inputs of missing outcomes missing",
           "groups with gaps", "half and an update", "groups as small integers"}
-ORDERED = re.compile(r"scan|RandomWalk|cumsum|diff\(|Chain|\[1:\]|\[:-1\]|AutoReg|lag|grid|GaussianProc|EulerMar")
+ORDERED = re.compile(r"scan|RandomWalk|cumsum|roll|diff\(|Chain|\[1:\]|\[:-1\]|AutoReg|lag|grid|GaussianProc|EulerMar")
 
 
 def kind(name: str, *args: Any) -> Callable:
