@@ -436,6 +436,9 @@ class Pasted(ast.NodeTransformer):
         self.generic_visit(node)
         if any(isinstance(n, ast.FunctionDef) for n in ast.walk(node) if n is not node):
             raise Unwritten("functions inside")
+        if any(isinstance(n, ast.Name) and n.id in self.sites and isinstance(n.ctx, ast.Store)
+               for n in ast.walk(node)):
+            raise Unwritten("variables of the names of sites")
         if not node.args.args:
             self.size = f"{self.sites[0]}.shape[0]"
         node.args.kwonlyargs = [ast.arg(name) for name in self.sites] + node.args.kwonlyargs
