@@ -188,10 +188,7 @@ def rows_permuted(subject):
     order = np.random.default_rng(5).permutation(n)
     weights = None if subject.weights is None else np.asarray(subject.weights)[order]
     back = np.argsort(order)
-    return twin(subject, data={name: value[order] if name in names and not hasattr(value, "iloc") else
-                               value.iloc[order] if name in names else value
-                               for name, value in columns(subject).items()},
-                weights=weights, order=back)
+    return twin(subject, data=_taken(subject, order, names), weights=weights, order=back)
 
 
 def labelled(subject, make, **more):
@@ -280,8 +277,9 @@ def statements_exchanged(subject):
 
 
 def _taken(subject, order, names):
-    return {name: (value.iloc[order] if hasattr(value, "iloc") else value[order]) if name in names
-            else value for name, value in columns(subject).items()}
+    return {name: value if name not in names else value.iloc[order] if hasattr(value, "iloc")
+            else [value[i] for i in order] if isinstance(value, list | tuple) else value[order]
+            for name, value in columns(subject).items()}
 
 
 def _weights(subject, n):

@@ -133,12 +133,13 @@ def in_units(seen: set[str], by: float, factors: dict[str, float]) -> dict[str, 
 
 
 def outcomes_in_units(sites: set[str], by: float, factors: dict[str, float]) -> dict[str, Callable]:
-    """Observed sites in another unit: `sample("y", Normal(by * mean, by * sigma))`."""
+    """Observed sites in another unit: `y = sample("y", Normal(by * mean, by * sigma)) / by`."""
     def sample(name, fn, obs=None, **more):
         other = rescaled(fn, by) if name in sites else None
-        if other is not None:
-            factors[name] = by
-        return numpyro.sample(name, fn if other is None else other, obs=obs, **more)
+        if other is None:
+            return numpyro.sample(name, fn, obs=obs, **more)
+        factors[name] = by
+        return numpyro.sample(name, other, obs=obs, **more) / by
     return {"sample": sample}
 
 
