@@ -316,7 +316,7 @@ def main() -> int:
     def note(name, kind, verdict):
         row = {"name": name, "kind": kind, "verdict": verdict.word, "why": verdict.why,
                "rungs": verdict.rungs}
-        table[kind][verdict.word] += 1
+        table[kind][verdict.word] += kind != "begun"
         if verdict.word in ("DIFFERENT", "failed", "refused", "said"):
             print(f"{verdict.word:9s} {name} [{kind}] {verdict.rungs} {verdict.why}", flush=True)
         if asked.out:
@@ -326,7 +326,9 @@ def main() -> int:
     def left(name):
         """How many more transformations of a program are asked for."""
         known = [done[name, kind] for kind in kinds if (name, kind) in done]
-        if (name, "base") in done or len(known) == len(kinds):
+        # a run that was ended in its first fit: that would take as long again
+        ended = (name, "begun") in done and not any((name, kind) in done for kind in rewritings.KINDS)
+        if (name, "base") in done or len(known) == len(kinds) or ended:
             return 0
         return (asked.each or len(kinds)) - sum(row["verdict"] != "—" for row in known)
 
@@ -338,6 +340,7 @@ def main() -> int:
     for subject in subjects(wanted):
         if time.time() > ends:
             break
+        note(subject.name, "begun", Verdict("—"))
         one, why, seconds = attempted(subject)
         if one is None or seconds > SLOW:
             note(subject.name, "base", Verdict("—", why or f"{seconds:.0f} s"))
