@@ -335,7 +335,7 @@ def _blank(data, names, rows):
 
 def _numeric(subject, seen):
     data = columns(subject)
-    if not all(isinstance(data[name], np.ndarray) for name in seen):
+    if not all(isinstance(data[name], np.ndarray) and data[name].dtype.kind in "fiub" for name in seen):
         raise Unwritten("labels")
 
 
