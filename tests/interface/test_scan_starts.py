@@ -336,7 +336,7 @@ def moved(data):
 
 
 @pytest.mark.parametrize("function, words", [
-    (moved, "'noise' is latent, stands in a scan and has a distribution, TransformedDistribution"),
+    (moved, "'noise' is latent, is in a scan and has a distribution, TransformedDistribution"),
     (accumulating, "depends on the discrete states of all earlier steps"),
     (of_two_kinds, "BernoulliProbs in the first step and CategoricalProbs in the others"),
     (growing, "still changes its shape or type after 4 steps"),

@@ -52,7 +52,7 @@ def find_scan_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     bad = next((site for site in scan_sites if site.uncounted), None)
     if bad is not None:
         raise ModelError(
-            f"site '{bad.name}' is latent, stands in a scan and has a distribution, {bad.kind}, "
+            f"site '{bad.name}' is latent, is in a scan and has a distribution, {bad.kind}, "
             f"that NumPyro does not repeat for all steps. Use a family of its own, such as "
             f"LogNormal or InverseGamma. Or sample what the value is made of, and compute it, such "
             f"as loc + scale * sample('{bad.name}', dist.Normal(0, 1))")
