@@ -394,6 +394,17 @@ def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
     return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log
 
 
+def log_prob_of_codes(distribution: dist.Distribution, value: ArrayLike) -> jax.Array:
+    """log_prob, also of whole numbers that are floats where the distribution, such as NumPyro's
+    categoricals, takes integers alone; −∞ of others."""
+    try:
+        return distribution.log_prob(value)
+    except TypeError:
+        codes = jnp.asarray(value).astype(int)
+        log, is_code = distribution.log_prob(codes), codes == value
+    return jnp.where(is_code.all(tuple(range(log.ndim, is_code.ndim))), log, -jnp.inf)
+
+
 def of_values(distribution: dist.Distribution) -> constraints.Constraint:
     """The support that a distribution states, or None where it is one of other numbers than its
     values: of a censored interval, both ends of which are one value, it is that of the number

@@ -168,8 +168,9 @@ def _hessian_by_gradients(evaluate: Callable[[np.ndarray], tuple[np.ndarray, np.
             break
         step = np.where((width > 0) & np.isfinite(width), np.maximum(share * width, min_step),
                         first_step)
-        # a shorter step where the density is 0 at the end of the last one
-        h = np.where(finite, step, np.minimum(step, 1e-2 * h))
+        # a shorter step where the density is 0 at the end of the last one; by little, since the
+        # curvature that far away may be larger than that of the point
+        h = np.where(finite, np.maximum(step, 1e-2 * h), np.minimum(step, 1e-2 * h))
     return hessian
 
 

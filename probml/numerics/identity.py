@@ -137,7 +137,9 @@ def _named(value: Any) -> str:
         if value.__name__.partition(".")[0] not in LIBRARIES:
             raise Nameless(f"module {value.__name__}")
         return value.__name__
-    module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
+    # a handler of NumPyro that decorates a function has what it wraps, and no name
+    module = getattr(value, "__module__", None) or "builtins"
+    name = getattr(value, "__qualname__", "")
     target: Any = sys.modules.get(module)
     for part in name.split("."):
         target = getattr(target, part, None)

@@ -167,7 +167,7 @@ class _Recorder(Messenger):
             # a parameter with a known value is a factor of those on which its prior depends
             with evaluated():  # an array of JAX's, which the function may index by what is traced
                 msg["value"] = value = jnp.asarray(value)
-            msg["fn"] = dist.Unit(msg["fn"].log_prob(value))
+            msg["fn"] = dist.Unit(domains.log_prob_of_codes(msg["fn"], value))
         fn = msg["fn"]
         _check_distribution(fn, name, where)
         dtype = int if domains.of(domains.of_values(fn)).discrete else float

@@ -758,3 +758,19 @@ def test_an_index_may_be_computed_from_any_number(name):
     if name in ("floor", "//"):
         with pytest.raises(DataError, match="'age' = 54.4 gives the index 5 of 'a'"):
             model.log_density({"age": age + 10, "y": y}, {"a": a})
+
+
+@pytest.mark.parametrize("last", [3, 4])
+def test_an_index_may_be_computed_from_constants(last):
+    """A season of each step: of what the function counts itself, the data are no part."""
+    def seasons(y):
+        s = sample("s", dist.Normal(0.0, 1.0).expand([last]).to_event(1))
+        sample("y", dist.Normal(s[jnp.arange(10) % 4], 0.7), obs=y)
+
+    y, s, model = np.arange(10.0), np.arange(1.0 * last), probml.model(seasons)()
+    if last < 4:
+        with pytest.raises(DataError, match="index 3 "):
+            model.log_density({"y": y}, {"s": s})
+    else:
+        want = stats.norm(s[np.arange(10) % 4], 0.7).logpdf(y).sum() + stats.norm.logpdf(s).sum()
+        np.testing.assert_allclose(model.log_density({"y": y}, {"s": s}), want)

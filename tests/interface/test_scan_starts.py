@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers, plate, sample
 from numpyro.contrib.control_flow import scan
+from numpyro.distributions.transforms import AffineTransform
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -323,7 +324,19 @@ def growing(data):
     scan(step, None, data)
 
 
+def moved(data):
+    """NumPyro takes the noise of all steps for one number."""
+    def step(x, now):
+        x = x + sample("noise", dist.TransformedDistribution(
+            dist.Normal(0.0, 1.0), AffineTransform(0.0, 0.5)))
+        sample("data", dist.Normal(x, 1.0), obs=now)
+        return x, None
+
+    scan(step, 0.0, data)
+
+
 @pytest.mark.parametrize("function, words", [
+    (moved, "'noise' is latent, is in a scan and has a distribution, TransformedDistribution"),
     (accumulating, "depends on the discrete states of all earlier steps"),
     (of_two_kinds, "BernoulliProbs in the first step and CategoricalProbs in the others"),
     (growing, "still changes its shape or type after 4 steps"),

@@ -281,3 +281,24 @@ def test_chains_of_a_scan_have_switches_of_their_own():
         total += np.logaddexp.reduce(alpha)
     got = probml.model(switches_below_chains)().log_density({"y": y}, {"s": 0.8})
     np.testing.assert_allclose(got, total, rtol=1e-6)
+
+
+def notes_of_annotators(notes):
+    """Classes are as many as the highest note says, and each annotator has his errors."""
+    classes = int(np.max(notes)) + 1
+    errors = sample("errors", dist.Dirichlet(jnp.ones(classes)).expand([4, classes]).to_event(2))
+    with plate("item", 5, dim=-2):
+        kind = sample("kind", dist.Categorical(jnp.ones(classes) / classes))
+        with plate("annotator", 4):
+            sample("note", dist.Categorical(errors[jnp.arange(4), kind, :]), obs=notes)
+
+
+@pytest.mark.parametrize("of_type", [int, float])
+def test_observed_codes_may_be_floats_that_are_whole(of_type):
+    notes = np.random.default_rng(3).integers(0, 3, (5, 4))
+    errors = np.random.default_rng(4).dirichlet(np.ones(3), (4, 3))
+    each = np.log(errors[np.arange(4)[:, None, None], np.arange(3), notes.T[:, :, None]]).sum(0)
+    total = np.log(np.exp(each).mean(1)).sum() + 12 * np.log(2)  # a flat Dirichlet of 3 is 2
+    got = probml.model(notes_of_annotators)().log_density({"notes": notes.astype(of_type)},
+                                                          {"errors": errors})
+    np.testing.assert_allclose(got, total, rtol=1e-6)

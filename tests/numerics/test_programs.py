@@ -9,7 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from numpyro import handlers, sample
 
 import probml
 from compilations import counted
@@ -210,8 +212,14 @@ def test_equal_values_have_equal_digests_in_every_process():
     assert found == digest({"c", "b", "a"}, probml.EM(restarts=2), np.arange(3.0), "x", (1, None))
 
 
+def _weighed(y):
+    sample("y", dist.Normal(sample("mean", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+
 @pytest.mark.parametrize("value", [object(), lambda: 0, np.array([object()]),
-                                   pytest.param(os, id="a module that is no library of ours")])
+                                   pytest.param(os, id="a module that is no library of ours"),
+                                   pytest.param(probml.model(handlers.scale(scale=2.0)(_weighed)).function,
+                                                id="a function that a handler of NumPyro decorates")])
 def test_what_no_other_process_could_know_has_no_digest(value):
     with pytest.raises(Nameless):
         digest((1, {"a": [value]}))

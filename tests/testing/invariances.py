@@ -11,6 +11,7 @@ the two fits warns), refused (in words), failed and DIFFERENT.
 
 import argparse
 import json
+import re
 import sys
 import time
 import traceback
@@ -88,25 +89,22 @@ class Twin:
 
 
 def subjects(wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Subject]:
-    """All programs of names that are wanted: users', strangers', and those written elsewhere."""
+    """All programs of names that are wanted, users', strangers', and those written elsewhere, in an
+    order that their names give: a short run sees some of every table."""
     import test_strangers  # noqa: F401  (whose imports fill the tables)
 
-    cases = [case for case in tabled_models.every().values()
-             if not case.hopeless and wanted(case.name)]
-    for case in cases:
-        if case.source == "users":
-            yield Subject(case.name, case.build(), case.read())
-    for name, make in judged_by_nuts.PROGRAMS.items():
-        if wanted(f"strangers/{name}"):
-            own = make()
-            yield Subject(f"strangers/{name}", own.model, own.data, own.weights)
-    for name, (_, ask) in first_cases.CASES.items():
-        if (name not in judged_by_nuts.PROGRAMS and wanted(f"questions/{name}")
-                and (found := asked_first(name, ask)) is not None):
+    cases = {name: case for name, case in tabled_models.every().items() if not case.hopeless}
+    own = {f"strangers/{name}": make for name, make in judged_by_nuts.PROGRAMS.items()}
+    asks = {f"questions/{name}": ask for name, (_, ask) in first_cases.CASES.items()
+            if name not in judged_by_nuts.PROGRAMS}
+    for name in sorted(filter(wanted, (*cases, *own, *asks)), key=lambda name: crc32(name.encode())):
+        if name in cases:
+            yield Subject(name, cases[name].build(), cases[name].read())
+        elif name in own:
+            made = own[name]()
+            yield Subject(name, made.model, made.data, made.weights)
+        elif (found := asked_first(name, asks[name])) is not None:
             yield found
-    for case in cases:
-        if case.source != "users":
-            yield Subject(case.name, case.build(), case.read())
 
 
 def asked_first(name: str, ask: Callable) -> Subject | None:
@@ -115,7 +113,7 @@ def asked_first(name: str, ask: Callable) -> Subject | None:
         pass
 
     def record(model, data, engine=None, *, weights=None, **more):
-        raise Asked(Subject(f"questions/{name}", model, data, weights, engine))
+        raise Asked(Subject(name, model, data, weights, engine))
 
     def leave(*args, **more):
         raise Asked(None)
@@ -153,11 +151,12 @@ def attempted(subject: Subject, fit: Callable[[Subject], Any] = Subject.fit) -> 
             return None, "failed " + " | ".join(traceback.format_exc().splitlines()[-5:])[:600], 0.0
 
 
-def compared(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> Verdict:
-    """Two fits."""
+def compared(one: Any, other: Any, twin: Twin, base: Subject,
+             noise: tuple[float, float] = (0.0, 0.0)) -> Verdict:
+    """Two fits; noise: by how much log densities of rows, and predictions, differ between seeds."""
     rungs = "" if one.engine == other.engine else f"{one.engine[:20]} → {other.engine[:20]}"
-    found = [differing_moments(one, other, twin), differing_rows(one, other, twin, base, noise),
-             differing_predictions(one, other, twin, base)]
+    found = [differing_moments(one, other, twin), differing_rows(one, other, twin, base, noise[0]),
+             differing_predictions(one, other, twin, base, noise[1])]
     if found[0] and not twin.sorted and not differing_moments(one, other, replace(twin, sorted=True)):
         found, rungs = found[1:], f"{rungs} places of entries: {found[0]}"
     found = [words for words in found if words]
@@ -174,7 +173,7 @@ def differing_moments(one: Any, other: Any, twin: Twin) -> str:
         now = after.get(twin.renamed(name))
         if now is None or now.mean.shape != own.mean.shape:
             continue
-        by = twin.factors.get(name, 1.0)
+        by = twin.factors.get(name, twin.factors.get(re.split("[./]", name)[-1], 1.0))  # in a scope
         now = Moments(now.mean / by, *(value / abs(by) for value in now[1:]))
         sd = np.maximum(own.sd, now.sd)
         moves = sd > 1e-5 * (1e-6 + np.abs(own.mean))
@@ -196,14 +195,27 @@ def differing_moments(one: Any, other: Any, twin: Twin) -> str:
     return words
 
 
-def noise_of_rows(one: Any, subject: Subject) -> float:
-    """By how much log densities of rows differ from those of a fit with another seed."""
+def noise_of(one: Any, subject: Subject) -> tuple[float, float]:
+    """By how much log densities of rows, and predictions of what is observed, differ from those of a
+    fit with another seed."""
     again, *_ = attempted(subject, lambda own: own.fit(seed=1))
-    try:
-        return float(np.max(np.abs(np.asarray(one.log_prob(subject.data), float)
-                                   - np.asarray(again.log_prob(subject.data), float)), initial=0.0))
-    except Exception:
-        return 0.0
+
+    def farthest(ask: Callable[[Any], Any]) -> float:
+        try:
+            return float(np.nanmax(np.abs(np.asarray(ask(one), float) - np.asarray(ask(again), float)),
+                                   initial=0.0))
+        except Exception:
+            return 0.0
+
+    return (farthest(lambda fit: fit.log_prob(subject.data)),
+            farthest(lambda fit: fit.predict(*asked_of(subject))))
+
+
+def asked_of(subject: Subject) -> tuple[dict[str, Any], str]:
+    """The data without what is observed, and the first name of that."""
+    seen = rewritings.rows_of(subject)[0]
+    return {name: value for name, value in rewritings.columns(subject).items()
+            if name not in seen}, seen[0]
 
 
 def differing_rows(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> str:
@@ -228,28 +240,27 @@ def differing_rows(one: Any, other: Any, twin: Twin, base: Subject, noise: float
     return "" if off[at] <= 1 else f"log_prob of row {at} {before[at]:.4g}, now {after[at]:.4g}"
 
 
-def differing_predictions(one: Any, other: Any, twin: Twin, base: Subject) -> str:
+def differing_predictions(one: Any, other: Any, twin: Twin, base: Subject, noise: float) -> str:
     """What is predicted of a site that is observed, where the model is the same program."""
     if twin.subject.model != base.model:
         return ""
     try:
-        seen = [name for name in rewritings.rows_of(base)[0]]
-        given = [{name: value for name, value in own.data.items() if name not in seen}
-                 for own in (base, replace(twin.subject, data=rewritings.columns(twin.subject)))]
-        if not given[0]:
+        given, name = asked_of(base)
+        if not given:
             return ""
-        before = np.asarray(one.predict(given[0], seen[0]), float)
+        before = np.asarray(one.predict(given, name), float)
+        changed = {key: value for key, value in rewritings.columns(twin.subject).items() if key in given}
     except (Unwritten, probml.ModelError, probml.DataError, ValueError):
         return ""
     try:
-        after = np.asarray(other.predict(given[1], seen[0]), float)
+        after = np.asarray(other.predict(changed, name), float)
     except (probml.ModelError, probml.DataError) as error:
         return f"predict: {error!s:.300}"
     after = after if twin.order is None else after[twin.order]
     if before.shape != after.shape or before.size < 2:
         return "" if before.size < 2 else f"predictions of shape {after.shape}, before {before.shape}"
-    shown = np.nanstd(np.asarray(rewritings.columns(base)[seen[0]], float))
-    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.06 * shown)
+    shown = np.nanstd(np.asarray(rewritings.columns(base)[name], float))
+    off = np.abs(before - after) / (1e-6 + 0.3 * np.std(before) + 0.06 * shown + 3 * noise * (len(np.unique(before)) > 5))
     discrete = len(np.unique(before)) <= 5 and np.mean(before != after) < 0.1  # states that are nearly as likely
     at = np.unravel_index(np.argmax(off), off.shape)
     return "" if off[at] <= 1 or discrete else f"predict at {at}: {before[at]:.4g}, now {after[at]:.4g}"
@@ -272,10 +283,11 @@ def tried(subject: Subject, kind: str, fits: dict[str, Any]) -> Verdict:
             return Verdict(why.split()[0], why)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            verdict = compared(one, other, twin, base, fits["noise"])
-            if verdict.word == "DIFFERENT" and twin.fit is Subject.fit:  # beyond the noise of both?
-                verdict = compared(one, other, twin, base, fits["noise"] + noise_of_rows(
-                    other, twin.subject))
+            verdict = compared(one, other, twin, base)
+            if verdict.word == "DIFFERENT":  # beyond the noise of both?
+                noises = [noise_of(one, base)]
+                noises += [noise_of(other, twin.subject)] * (twin.fit is Subject.fit)
+                verdict = compared(one, other, twin, base, tuple(map(sum, zip(*noises, strict=True))))
     slower = seconds > 3 * fits["seconds"] + 5
     return replace(verdict, rungs=verdict.rungs + f" {seconds:.0f} s for {fits['seconds']:.0f}" * slower)
 
@@ -304,7 +316,7 @@ def main() -> int:
     def note(name, kind, verdict):
         row = {"name": name, "kind": kind, "verdict": verdict.word, "why": verdict.why,
                "rungs": verdict.rungs}
-        table[kind][verdict.word] += 1
+        table[kind][verdict.word] += kind != "begun"
         if verdict.word in ("DIFFERENT", "failed", "refused", "said"):
             print(f"{verdict.word:9s} {name} [{kind}] {verdict.rungs} {verdict.why}", flush=True)
         if asked.out:
@@ -314,7 +326,9 @@ def main() -> int:
     def left(name):
         """How many more transformations of a program are asked for."""
         known = [done[name, kind] for kind in kinds if (name, kind) in done]
-        if (name, "base") in done or len(known) == len(kinds):
+        # a run that was ended in its first fit: that would take as long again
+        ended = (name, "begun") in done and not any((name, kind) in done for kind in rewritings.KINDS)
+        if (name, "base") in done or len(known) == len(kinds) or ended:
             return 0
         return (asked.each or len(kinds)) - sum(row["verdict"] != "—" for row in known)
 
@@ -326,11 +340,12 @@ def main() -> int:
     for subject in subjects(wanted):
         if time.time() > ends:
             break
+        note(subject.name, "begun", Verdict("—"))
         one, why, seconds = attempted(subject)
         if one is None or seconds > SLOW:
             note(subject.name, "base", Verdict("—", why or f"{seconds:.0f} s"))
             continue
-        fits = {"base": one, "seconds": seconds, "noise": noise_of_rows(one, subject)}
+        fits = {"base": one, "seconds": seconds}
         more = left(subject.name)
         for kind in ordered(subject.name, kinds):
             if (subject.name, kind) in done:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ KINDS: dict[str, Callable] = {}
 SELDOM = {"lists", "arrays of JAX", "pickled", "saved and loaded", "two threads", "float32", "synonyms",
           "arguments turned", "weights of 1 as integers", "inputs of missing outcomes missing",
           "groups with gaps", "half and an update", "groups as small integers"}
-ORDERED = re.compile(r"scan|RandomWalk|cumsum|diff\(|Chain|\[1:\]|\[:-1\]|AutoReg|lag|grid|GaussianProc|EulerMar")
+ORDERED = re.compile(r"scan|RandomWalk|cumsum|roll|diff\(|Chain|\[1:\]|\[:-1\]|AutoReg|lag|grid|GaussianProc|EulerMar")
 
 
 def kind(name: str, *args: Any) -> Callable:
@@ -160,7 +161,7 @@ def outcomes_in_units(by, subject):
         raise Unwritten("cells that are none, or bounds")
     sites = {name for name in seen if numbers(data[name])}
     if lacks_rows(subject.model):
-        sites = {name for name in sites if len(re.findall(rf"\b{name}\b(?!\"|\.shape|\))", text)) <= 2}
+        sites = {name for name in sites if written_again.only_observed(function_of(subject), name)}
     if not sites:
         raise Unwritten("no outcomes with a unit")
     factors: dict[str, float] = {}
@@ -187,16 +188,17 @@ def rows_permuted(subject):
     order = np.random.default_rng(5).permutation(n)
     weights = None if subject.weights is None else np.asarray(subject.weights)[order]
     back = np.argsort(order)
-    return twin(subject, data={name: value[order] if name in names and not hasattr(value, "iloc") else
-                               value.iloc[order] if name in names else value
-                               for name, value in columns(subject).items()},
-                weights=weights, order=back)
+    return twin(subject, data=_taken(subject, order, names), weights=weights, order=back)
 
 
 def labelled(subject, make, **more):
     names, data = indices(subject), columns(subject)
     if not names:
         raise Unwritten("no groups")
+    if any(name not in names and isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+           and re.search(rf"\[[^\]]*\b{name}\b[^\]]*\]", source(subject))
+           for name, value in data.items()):
+        raise Unwritten("other codes, perhaps of the same groups")
     return twin(subject, data={name: make(value) if name in names else value
                                for name, value in data.items()}, **more)
 
@@ -275,24 +277,32 @@ def statements_exchanged(subject):
 
 
 def _taken(subject, order, names):
-    return {name: (value.iloc[order] if hasattr(value, "iloc") else value[order]) if name in names
-            else value for name, value in columns(subject).items()}
+    return {name: value if name not in names else value.iloc[order] if hasattr(value, "iloc")
+            else [value[i] for i in order] if isinstance(value, list | tuple) else value[order]
+            for name, value in columns(subject).items()}
 
 
 def _weights(subject, n):
     return np.ones(n) if subject.weights is None else np.asarray(subject.weights, float)
 
 
-def _codes(subject):
-    """Groups by rows: what else is as long as the rows may be read by code."""
-    if lacks_rows(subject.model) and re.search(r"arange|range\(len|\.shape\[0\]\)\s*:|for ", source(subject)):
+def _codes(subject, n):
+    """Groups by rows: what else is as long as the rows may be read by code, or be its own."""
+    if not lacks_rows(subject.model):
+        return
+    own = function_of(subject)
+    known = inspect.getclosurevars(own)
+    if n in own.__code__.co_consts or any(
+            isinstance(value, np.ndarray | jax.Array) and value.ndim and len(value) == n
+            for value in (*known.nonlocals.values(), *known.globals.values())
+    ) or re.search(r"arange|range\(len|\.shape\[0\]\)\s*:|for ", source(subject)):
         raise Unwritten("rows by number")
 
 
 @kind("rows twice at half weight")
 def rows_twice(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     order = np.tile(np.arange(n), 2)
     return twin(subject, data=_taken(subject, order, names), order=np.arange(n),
                 weights=_weights(subject, n)[order] / 2)
@@ -308,7 +318,7 @@ def integer_weights(subject):
 @kind("a row of weight 0")
 def row_of_no_weight(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     order = np.r_[np.arange(n), 1]
     return twin(subject, data=_taken(subject, order, names), order=np.arange(n),
                 weights=np.where(np.arange(n + 1) < n, _weights(subject, n)[order], 0.0))
@@ -325,14 +335,14 @@ def _blank(data, names, rows):
 
 def _numeric(subject, seen):
     data = columns(subject)
-    if not all(isinstance(data[name], np.ndarray) for name in seen):
+    if not all(isinstance(data[name], np.ndarray) and data[name].dtype.kind in "fiub" for name in seen):
         raise Unwritten("labels")
 
 
 @kind("a row with nothing observed")
 def row_of_nothing(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     order = np.r_[np.arange(n), 1]
     weights = None if subject.weights is None else np.r_[_weights(subject, n), 1.0]
@@ -343,7 +353,7 @@ def row_of_nothing(subject):
 @kind("inputs of missing outcomes missing")
 def inputs_missing(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     data = columns(subject)
     inputs = [name for name in names if name not in seen and numbers(data[name])]
@@ -357,7 +367,7 @@ def inputs_missing(subject):
 @kind("missing outcomes left out")
 def missing_left_out(subject):
     seen, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     _numeric(subject, seen)
     if n < 6:
         raise Unwritten("few rows")
@@ -407,8 +417,10 @@ def _frame(subject):
     data = columns(subject)
     if lacks_rows(subject.model) or any(np.ndim(v) != 1 for v in data.values()):
         raise Unwritten("no table")
-    return pd.DataFrame({name: np.asarray(v) if isinstance(v, np.ndarray) else list(v)
-                         for name, v in data.items()})
+    # the order of categories is part of what they say
+    return pd.DataFrame({name: getattr(v, "array", v) if isinstance(
+        getattr(v, "dtype", None), pd.CategoricalDtype) else np.asarray(v)
+        if isinstance(v, np.ndarray) else list(v) for name, v in data.items()})
 
 
 @kind("a table of odd index")
@@ -436,7 +448,7 @@ def double(subject):
 @kind("half and an update")
 def updated(subject):
     _, names, n = exchangeable(subject)
-    _codes(subject)
+    _codes(subject, n)
     if subject.weights is not None:
         raise Unwritten("weights")
     halves = [_taken(subject, part, names) for part in (np.arange(n // 2), np.arange(n // 2, n))]
@@ -453,7 +465,8 @@ def saved(subject):
         found = own.fit()
         with tempfile.TemporaryDirectory() as folder:
             found.save(Path(folder) / "fit")
-            model = own.model.read(own.data) if lacks_rows(own.model) else own.model
+            tables = any(isinstance(value, Mapping) for value in dict(own.data).values())
+            model = own.model.read(own.data) if tables or lacks_rows(own.model) else own.model
             return probml.load(Path(folder) / "fit", model)
     return twin(subject, fit=fit)
 

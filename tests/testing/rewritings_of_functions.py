@@ -57,13 +57,13 @@ def plates_as_expand(subject):
 def pasted(plated, subject):
     if lacks_rows(subject.model):
         raise Unwritten("no rows()")
-    seen, _, n = rows_of(subject)
+    seen, names, _ = rows_of(subject)
     if not seen:
         raise Unwritten("nothing observed")
     if not plated and any(name not in columns(subject) for name in re.findall(
             r"sample\(\s*\"(\w+)\"", source(subject).split("rows()")[-1])):
         raise Unwritten("latent in rows")
-    first = next(iter(subject.model.inputs), seen[0])
+    first = next((name for name in subject.model.inputs if name in names), seen[0])
     function = written_again.written(function_of(subject), written_again.Pasted(
         seen, f"{first}.shape[0]", plated))
     return twin(subject, model_of(subject, function))

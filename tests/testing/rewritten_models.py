@@ -133,12 +133,13 @@ def in_units(seen: set[str], by: float, factors: dict[str, float]) -> dict[str, 
 
 
 def outcomes_in_units(sites: set[str], by: float, factors: dict[str, float]) -> dict[str, Callable]:
-    """Observed sites in another unit: `sample("y", Normal(by * mean, by * sigma))`."""
+    """Observed sites in another unit: `y = sample("y", Normal(by * mean, by * sigma)) / by`."""
     def sample(name, fn, obs=None, **more):
         other = rescaled(fn, by) if name in sites else None
-        if other is not None:
-            factors[name] = by
-        return numpyro.sample(name, fn if other is None else other, obs=obs, **more)
+        if other is None:
+            return numpyro.sample(name, fn, obs=obs, **more)
+        factors[name] = by
+        return numpyro.sample(name, other, obs=obs, **more) / by
     return {"sample": sample}
 
 
@@ -242,18 +243,27 @@ def written(function: Callable, change: ast.NodeTransformer,
     if not isinstance(definition, ast.FunctionDef) or definition.name != inner.__name__:
         raise Unwritten("no definition")
     definition.decorator_list = []
+    own = definition.args
+    own.defaults = [_default(arg) for arg in own.args[len(own.args) - len(own.defaults):]]
+    own.kw_defaults = [None if value is None else _default(arg)
+                       for arg, value in zip(own.kwonlyargs, own.kw_defaults, strict=True)]
     before = ast.dump(definition)
     definition = ast.fix_missing_locations(change.visit(definition))
     if ast.dump(definition) == before:
         raise Unwritten("nothing to be written in another way")
     cells = {key: cell.cell_contents for key, cell in zip(
         inner.__code__.co_freevars, inner.__closure__ or (), strict=True)}
-    module = {**inner.__globals__, **cells, "jnp": jnp, "numpyro": numpyro, "probml": probml, **names}
+    module = {**inner.__globals__, **cells, "jnp": jnp, "numpyro": numpyro, "probml": probml, **names,
+              "_defaults": {name: parameter.default for name, parameter in
+                            inspect.signature(inner).parameters.items()}}
     exec(compile(ast.Module([definition], []), f"<{inner.__name__} rewritten>", "exec"), module)
     out = module[inner.__name__]
-    out.__defaults__, out.__kwdefaults__ = (inner.__defaults__ or out.__defaults__,
-                                            inner.__kwdefaults__ or out.__kwdefaults__)
     return out
+
+
+def _default(arg: ast.arg) -> ast.expr:
+    """The value that the function has for an argument, whatever its expression meant where it stood."""
+    return ast.Subscript(ast.Name("_defaults", ast.Load()), ast.Constant(arg.arg), ast.Load())
 
 
 def _called(node: ast.AST) -> str:
@@ -296,6 +306,16 @@ class Swapped(ast.NodeTransformer):
                 if a < b and _independent(one, other):
                     order[i], order[i + 1], moved = order[i + 1], order[i], True
         return [node for _, node in order]
+
+
+def only_observed(function: Callable, name: str) -> bool:
+    """Whether an argument is what is observed and of nothing else but its size."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    allowed = [n.value for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg == "obs"
+               or isinstance(n, ast.Attribute) and n.attr in ("shape", "size", "ndim")]
+    allowed += [n.args[0] for n in ast.walk(tree) if _called(n) == "len"]
+    return all(any(n is other for other in allowed) for n in ast.walk(tree)
+               if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
 
 
 def _names(node, context):
@@ -417,6 +437,9 @@ class Pasted(ast.NodeTransformer):
         self.generic_visit(node)
         if any(isinstance(n, ast.FunctionDef) for n in ast.walk(node) if n is not node):
             raise Unwritten("functions inside")
+        if any(isinstance(n, ast.Name) and n.id in self.sites and isinstance(n.ctx, ast.Store)
+               for n in ast.walk(node)):
+            raise Unwritten("variables of the names of sites")
         if not node.args.args:
             self.size = f"{self.sites[0]}.shape[0]"
         node.args.kwonlyargs = [ast.arg(name) for name in self.sites] + node.args.kwonlyargs

@@ -292,7 +292,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], 
         array = out.values.get(name, raws[name].values)
         steps = array.shape[1] if name in timed else 1
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
-    index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
+    index, *arrays = np.broadcast_arrays(np.atleast_2d(formula.value(codes)), *codes.values())
     bad = ~((index >= 0) & (index <= formula.last) | np.isnan(arrays).any(0))  # missing: see rows
     bad &= uses([name for name, _ in formula.parameters], bad)
     if bad.any():
@@ -302,6 +302,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], 
             name, cell = formula.cells[source]
             several = raws[name].values.ndim > (2 if name in timed else 1)
             parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[idx]:g}")
+        parts = parts or ["a constant"]
         step = f", step {idx[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
             f"in row {idx[0]}{step}, {' and '.join(parts)} {'give' if len(parts) > 1 else 'gives'} "

@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
+from probml.families import domains
 from probml.interface.functions.cellwise_sums import sum_out_cells
 from probml.interface.functions.discrete_scans import sum_out_scan
 from probml.interface.functions.given.params import ParamsAsSites, ParamSpec, Scaled
@@ -334,7 +335,8 @@ class _WeighObserved(Messenger):
             return
         fn = msg["fn"]
         value = self.given.get(msg["name"], msg["value"])
-        log = fn.log_factor if isinstance(fn, dist.Unit) else fn.log_prob(value)
+        log = (fn.log_factor if isinstance(fn, dist.Unit)
+               else domains.log_prob_of_codes(fn, value))
         total = jnp.sum(log if msg["scale"] is None else msg["scale"] * log)
         msg |= {"fn": dist.Unit(total[None]), "value": None, "is_observed": True, "scale": None,
                 "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)], OBSERVED: value}

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import finite
-from probml.families.domains import of_values
+from probml.families.domains import log_prob_of_codes, of_values
 from probml.structure.recorder import peel
 from probml.typing import Message
 
@@ -101,7 +101,7 @@ def logs_of(trace: Mapping[str, Mapping], excluded: Iterable[str] = ()) -> dict[
             clipped = jnp.clip(value, first, last)
             log = jnp.where(value == clipped, fn.log_prob(clipped), -jnp.inf)
         else:
-            log = fn.log_prob(value)
+            log = log_prob_of_codes(fn, value)
         logs[name] = jnp.asarray(log if scale is None else log * jnp.expand_dims(
             scale, tuple(range(-copies, 0))))
     return logs

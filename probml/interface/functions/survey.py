@@ -53,6 +53,7 @@ class SurveyedSite(NamedTuple):
         kind: the class of the distribution, axes of plates and events peeled off.
         event: the event shape of the distribution.
         fixed: its value is given by handlers.condition and not made of arguments.
+        uncounted: its distribution is that of one step of a scan, its value that of all.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SurveyedSite(NamedTuple):
     kind: str = ""
     event: tuple[int, ...] = ()
     fixed: bool = False
+    uncounted: bool = False
 
     @property
     def bits(self) -> float:
@@ -195,7 +197,8 @@ def _survey_site(msg: Message) -> SurveyedSite:
     return SurveyedSite(name, observed, factor, discrete, frames, tuple(batch),
                         () if factor else tuple(fn.shape()), value, support, states,
                         isinstance(fn, dist.MaskedDistribution), type(peel(fn)[0]).__name__,
-                        tuple(fn.event_shape), msg[FIXED])
+                        tuple(fn.event_shape), msg[FIXED],
+                        not (observed or factor) and np.ndim(msg["value"]) > len(fn.shape()))
 
 
 def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey:

@@ -91,7 +91,8 @@ MOST_DISTINCT = 4096  # different values of a column that are kept beside it
 def distinct_values(columns: SiteValues) -> dict[str, tuple[int, ...]]:
     """Name → the values of a column of whole numbers, in order, where they are not too many."""
     distinct = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
-                if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
+                if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.size
+                and (np.isfinite(value) & (value == np.floor(value))).all()}
     return {name: values for name, values in distinct.items() if len(values) <= MOST_DISTINCT}
 
 

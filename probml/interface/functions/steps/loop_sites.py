@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.errors import counted
+from probml.errors import ModelError, counted
 from probml.families import domains
 from probml.interface.functions.survey import Survey
 from probml.typing import ArrayLike, SiteValues
@@ -40,11 +40,22 @@ def find_loop_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
 
 def find_scan_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen sites of scans, each the name of all its steps; None where there are none, or one
-    is discrete."""
+    is discrete.
+
+    Raises:
+        ModelError: NumPyro does not know the distribution of all steps of one from that of each.
+    """
     if survey.params:
         return None
     scan_sites = [site for name, site in survey.sites.items()
                   if survey.scan_sites.get(name) and not (site.observed or site.factor)]
+    bad = next((site for site in scan_sites if site.uncounted), None)
+    if bad is not None:
+        raise ModelError(
+            f"site '{bad.name}' is latent, is in a scan and has a distribution, {bad.kind}, "
+            f"that NumPyro does not repeat for all steps. Use a family of its own, such as "
+            f"LogNormal or InverseGamma. Or sample what the value is made of, and compute it, such "
+            f"as loc + scale * sample('{bad.name}', dist.Normal(0, 1))")
     scans: dict[str, tuple[str, ...]] = {site.name: () for site in scan_sites}
     return scans if scans and not any(site.discrete for site in scan_sites) else None
 
