@@ -64,7 +64,8 @@ def fit_all(
     @in_same_precision
     def refit_one(i: int):
         try:
-            fits[i] = _fitted(engine, replace(problems[i], seed=seed + i), truths[i], draws)
+            # the seed itself has made the data
+            fits[i] = _fitted(engine, replace(problems[i], seed=seed + 1 + i), truths[i], draws)
         except (ModelError, DataError) as error:
             failures[i] = str(error)
             if not fits and len(failures) >= MAX_FIRST_FAILURES:

@@ -205,7 +205,7 @@ def test_texts_of_one_axis_share_their_labels_where_nothing_is_rows():
     assert list(fit.summary().index) == [f"strength[{team}]" for team in teams]
     with pytest.raises(probml.ModelError, match="'home' has the label 'fir', which is not one of its labels"):
         fit.simulate(home=["fir"], away=["elm"], won=won[:1])
-    with pytest.raises(probml.DataError, match="the data have no 'won'.*fit.simulate"):
+    with pytest.raises(probml.Refusal, match="no plate of independent rows"):
         fit.predict({"home": ["elm"], "away": ["oak"]})
 
 

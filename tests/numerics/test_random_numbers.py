@@ -36,7 +36,10 @@ def keys(monkeypatch):
     def noting(primitive, impl):
         def noted(key, *more, **settings):
             held = np.asarray(jax.random.key_data(key))
-            numbers = np.broadcast_to(more[0] if more else 0, held.shape[:-1]).ravel()
+            numbers = np.asarray(more[0] if more else 0)  # one key, or several, and as many numbers
+            shape = np.broadcast_shapes(held.shape[:-1], numbers.shape)
+            held = np.broadcast_to(held, (*shape, held.shape[-1]))
+            numbers = np.broadcast_to(numbers, shape).ravel()
             for one, number in zip(held.reshape(-1, held.shape[-1]), numbers, strict=True):
                 size = int(np.prod(settings.get("shape", ())))
                 children = {"random_bits": [BITS] * min(size, 1), "random_split": range(size),
@@ -136,7 +139,7 @@ MIXED = {"x": np.array([0.0, 1.0, 4.0, 5.0]), "y": np.ones((4, 3))}
 GROUPS = {"g": np.arange(6) % 3, "y": np.arange(6.0)}
 COUNTS = {"y": np.array([[1.0, 2.0, 7.0, 8.0], [0.0, 9.0, 1.0, 2.0]])}
 FEW = {"n": np.array([1, 0, 3, 2, 9])}
-NUTS = probml.NUTS(draws=3, warmup=3, chains=2)
+NUTS = probml.NUTS(draws=4, warmup=3, chains=2)
 
 
 def whole(model, data, engine, **rows):
@@ -166,7 +169,8 @@ ASKED = {
         optimizer=optax.adam(0.1), steps=3, batch_rows=4)),
     "Laplace": lambda: whole(rate(), SEEN, probml.Laplace()),
     "Laplace of states and numbers": lambda: whole(both(), FEW, probml.Laplace()),
-    "Laplace of groups": lambda: whole(groups(), GROUPS, probml.Laplace(), g=GROUPS["g"]),
+    "Laplace of groups": lambda: whole(groups(), GROUPS, probml.Laplace(draws=1024),  # no padding
+                                       g=GROUPS["g"]),
     "NUTS": lambda: whole(rate(), SEEN, NUTS),
     "NUTS of a mixture": lambda: whole(clusters(), MIXED, NUTS),
     "NUTS of groups": lambda: whole(groups(), GROUPS, NUTS, g=GROUPS["g"]),
