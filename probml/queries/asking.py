@@ -38,7 +38,11 @@ WORK = 2**25
 MIN_PADDED_ROWS = 64
 MAX_PADDED_ENTRIES = 2**17  # table entries of all padded rows at most
 GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among its rows
-DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
+# parameter draws over which a predictive without closed form is averaged, and those for rows whose
+# log density then has a standard error above MAX_LOG_ERROR: ROWS_AT_ONCE, MAX_ROWS at most
+DRAWS, MANY_DRAWS = 256, 8192
+MAX_LOG_ERROR, ROWS_AT_ONCE, MAX_ROWS = 0.02, 2**9, 2**14
+WORST_LOG_ERROR = 0.2  # standard error of a log density beyond which a warning says so
 
 PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
 MIN_PART_ROWS = 32  # minimum rows of a part: a scan over fewer costs as much
@@ -93,7 +97,7 @@ def query_in_parts(fit: Fitted, data: dataset.Data, targets: Sequence[str | tupl
 
 
 def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, about: tuple,
-                  ask: Callable[[Question], PyTree]) -> PyTree:
+                  ask: Callable[[Question], PyTree], draws: int = DRAWS) -> PyTree:
     """The results of `ask`, pytrees of arrays with a leading axis of rows, of parts of the rows
     that run in parallel threads, concatenated.
 
@@ -103,10 +107,10 @@ def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, ab
     """
     parts = _in_parts(data, plan)
     if len(parts) == 1:
-        return ask(load_query(fit, data, plan, plug_in, None))
-    compiled, key = _MET.setdefault(plan, set()), (parts[0].table.rows, about, plug_in)
+        return ask(load_query(fit, data, plan, plug_in, None, draws))
+    compiled, key = _MET.setdefault(plan, set()), (parts[0].table.rows, about, plug_in, draws)
     found = map_in_threads(lambda part: ask(load_query(fit, part, plan, plug_in,
-                                                       parts[0].table.rows)),
+                                                       parts[0].table.rows, draws)),
                            parts, serial=key not in compiled)
     compiled.add(key)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
@@ -125,13 +129,13 @@ def plan_query(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[st
 
 
 def load_query(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
-               min_rows: int | None = None) -> Question:
+               min_rows: int | None = None, draws: int = DRAWS) -> Question:
     order = layout.order(data, plan)
     averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
-                            least=min_rows or _least(plan, data.steps, DRAWS if averaging else 1),
+                            least=min_rows or _least(plan, data.steps, draws if averaging else 1),
                             roomy=True)
-    belief, averaged = _belief_of_fit(fit, plan, known, plug_in)
+    belief, averaged = _belief_of_fit(fit, plan, known, plug_in, draws)
     return Question(plan, belief, known, rows, averaged,
                     functools.partial(in_user_order, data, order))
 
@@ -175,7 +179,8 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
-def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
+def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool,
+                   draws: int = DRAWS) -> tuple[Belief, bool]:
     """The parameters that queries condition on, and whether these are stacked posterior draws to
     average over."""
     if not fit.belief.varies and fit.belief.table is None:
@@ -189,7 +194,7 @@ def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tupl
             mode = jnp.unravel_index(jnp.argmax(table), table.shape)
             table = jnp.full_like(table, -jnp.inf).at[mode].set(0.0)
         return Belief(params, table, {}), False
-    return fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
+    return fit.belief.averaged(params, fit._plan, plan, fit._known(), draws)
 
 
 def joint_draws(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):
@@ -256,13 +261,40 @@ def answer(
     plug_in: bool, view: str = queries.ALL
 ) -> tuple[np.ndarray, dict]:
     """log p(row), (n,), and the results of the queries `ask`, pairs (question, site); warns where
-    a row is impossible.
+    a row is impossible. Where an average over draws is inaccurate, it is repeated with more.
 
     Args:
         view: which steps the distribution at a step conditions on: "all", "filtered" (up to and
             including it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
+    logs, answers, errors = _answered(fit, data, ask, plug_in, view, DRAWS)
+    errors = np.array(errors)
+    inaccurate = np.flatnonzero(errors > MAX_LOG_ERROR)[:MAX_ROWS]
+    results = jax.tree.map(np.array, (logs, answers)) if len(inaccurate) else (logs, answers)
+    for start in range(0, len(inaccurate), ROWS_AT_ONCE):
+        rows = inaccurate[start : start + ROWS_AT_ONCE]
+        *better, errors[rows] = _answered(fit, data.taken(rows), ask, plug_in, view, MANY_DRAWS)
+        for old, new in zip(*map(jax.tree.leaves, (results, tuple(better))), strict=True):
+            old[rows] = new
+    if (errors > WORST_LOG_ERROR).any():
+        warnings.warn(
+            f"model '{fit.model.name}': answers for {(errors > WORST_LOG_ERROR).sum()} of "
+            f"{counted(len(errors), 'row')} are averages over draws of the posterior of which few "
+            f"count, because these rows are far from the data of the fit: their log densities have "
+            f"standard errors of up to {errors.max():.2g}. Check the rows where log_prob is "
+            "lowest, or fit by an engine with a closed form, such as Exact",
+            RuntimeWarning, stacklevel=4)
+    if ask:
+        warn(fit, logs)
+    return results
+
+
+def _answered(
+    fit: Fitted, data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]],
+    plug_in: bool, view: str, draws: int
+) -> tuple[np.ndarray, dict, np.ndarray]:
+    """As `answer`, with the standard errors of log p(row) from so many draws."""
     posed, plan = plan_query(fit, data, [site for _, site in ask])
     network = data.structure.network
     latents = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
@@ -276,26 +308,26 @@ def answer(
     blocks = Blocks(posed, plan, None, measured=False) if needs_blocks(posed) and layout.order(
         posed, plan) is None else None
     if blocks is not None and not blocks.fits_few_blocks:
-        belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)
+        belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in, draws)
         logs, results = _in_blocks(blocks, requests, averaged, belief, view)
-        if ask:
-            warn(fit, logs)
-        return logs, {k: results[k] for k in ask}
+        return logs, {k: results[k] for k in ask}, results.get(queries.ERROR, np.zeros(len(logs)))
 
-    def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
+    def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
         belief, known, rows, back = (question.belief, question.known, question.rows,
                                      question.to_user_rows)
         if view == queries.ALL and not question.averaged:
             answers = small.answer(plan, ask, belief, known, rows, data.table.rows)
             if answers is not None:
-                return back(answers[0][None]), [back(answers[1][k][None], k[1]) for k in ask]
+                logs = back(answers[0][None])
+                return (logs, [back(answers[1][k][None], k[1]) for k in ask],
+                        np.zeros(len(logs)))
         logs, results = queries.answer(plan, requests, question.averaged, belief, known, rows, view)
-        return back(logs), [back(results[k], k[1]) for k in ask]
+        return (back(logs), [back(results[k], k[1]) for k in ask],
+                back(results.get(queries.ERROR, np.zeros(np.shape(logs)))))
 
-    logs, answers = _side_by_side(fit, posed, plan, plug_in, (requests, view), answer_question)
-    if ask:
-        warn(fit, logs)
-    return logs, dict(zip(ask, answers, strict=True))
+    logs, answers, errors = _side_by_side(fit, posed, plan, plug_in, (requests, view),
+                                          answer_question, draws)
+    return logs, dict(zip(ask, answers, strict=True)), errors
 
 
 def warn(fit: Fitted, log: np.ndarray) -> None:

@@ -302,11 +302,15 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
     return probs
 
 
+ERROR = ("error", "log")  # a question that is answered where answers are averaged
+
+
 @jit(static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED, on_host=True)
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, all_rows: Rows,
            view: str = ALL):
     """log p(row) and the results of `ask`, (chunks, b, ...). With `averaged`, belief.params are
-    posterior draws: results are averaged with weights ∝ each draw's p(row)."""
+    posterior draws: results are averaged with weights ∝ each draw's p(row); at ERROR the standard
+    error of log p(row) from so many draws."""
 
     def chunk(rows: Chunk):
         if not averaged:
@@ -315,6 +319,8 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0)
                for k, v in out.items()}
+        # 1 / (effective draws) is 1 / draws where all weights are equal
+        out[ERROR] = jnp.sqrt(jnp.maximum((weight**2).sum(0) - 1 / len(weight), 0.0))
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
     return all_rows.map(chunk)

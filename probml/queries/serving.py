@@ -45,7 +45,8 @@ class Compiled:
         if data.steps is not None:
             raise Refusal(f"each row of model '{fit.model.name}' is a sequence, which compiled() "
                           "does not support. Use fit.filter() for one step of a sequence at a time")
-        requests = () if site is None else (("probability" if finite else "mean", site),)
+        self._request = None if site is None else ("probability" if finite else "mean", site)
+        requests = () if self._request is None else (self._request,)
         query = asking.prepare(fit, data, [name for _, name in requests], plug_in, min_rows=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
         self._returns_mode = ask == "predict" and finite
@@ -60,7 +61,7 @@ class Compiled:
         log_prob, results = self._program(self._form.of(row))
         if self._ask == "log_prob":
             return float(np.asarray(log_prob)[0, 0])
-        answer = np.asarray(next(iter(results.values())))[0, 0]
+        answer = np.asarray(results[self._request])[0, 0]
         if not self._returns_mode:
             return answer
         labels = tables.to_labels(np.atleast_1d(answer.argmax(-1)), self._labels)
