@@ -118,7 +118,9 @@ def plain(distribution: dist.Distribution) -> dist.Distribution:
         scale = size if _always(scale, 1) else size * scale
     kind = dist.LogNormal if is_log else type(base)
     others = (base.df,) if isinstance(base, dist.StudentT) else ()
-    found = kind(*others, loc, scale).expand(inner.shape())
+    # of a step of a scan, NumPyro repeats the transforms alone
+    shape = jnp.broadcast_shapes(inner.shape(), jnp.shape(loc), jnp.shape(scale))
+    found = kind(*others, loc, scale).expand(shape)
     return found.to_event(inner.event_dim) if inner.event_dim else found
 
 

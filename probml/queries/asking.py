@@ -280,10 +280,10 @@ def answer(
     if (errors > WORST_LOG_ERROR).any():
         warnings.warn(
             f"model '{fit.model.name}': answers for {(errors > WORST_LOG_ERROR).sum()} of "
-            f"{counted(len(errors), 'row')} are averages over draws of the posterior of which few "
-            f"count, because these rows are far from the data of the fit: their log densities have "
-            f"standard errors of up to {errors.max():.2g}. Check the rows where log_prob is "
-            "lowest, or fit by an engine with a closed form, such as Exact",
+            f"{counted(len(errors), 'row')} are inaccurate averages over draws of the posterior. "
+            "These rows are far from the data of the fit, and few draws count. Their log "
+            f"densities have standard errors of up to {errors.max():.2g}. Check the rows where "
+            "log_prob is lowest, or fit by an engine with a closed form, such as Exact",
             RuntimeWarning, stacklevel=4)
     if ask:
         warn(fit, logs)

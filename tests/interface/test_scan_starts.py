@@ -13,7 +13,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import handlers, plate, sample
 from numpyro.contrib.control_flow import scan
-from numpyro.distributions.transforms import AffineTransform
+from numpyro.distributions.transforms import SigmoidTransform
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -328,7 +328,7 @@ def moved(data):
     """NumPyro takes the noise of all steps for one number."""
     def step(x, now):
         x = x + sample("noise", dist.TransformedDistribution(
-            dist.Normal(0.0, 1.0), AffineTransform(0.0, 0.5)))
+            dist.Normal(0.0, 1.0), SigmoidTransform()))
         sample("data", dist.Normal(x, 1.0), obs=now)
         return x, None
 

@@ -35,7 +35,7 @@ def test_a_row_of_many_columns_has_its_density(engine):
 
 def test_a_row_too_far_away_for_draws_is_said():
     fit = columns(d=COLUMNS).fit({"x": X}, probml.Exact())
-    with pytest.warns(RuntimeWarning, match="answers for 1 of 2 rows are averages over draws"):
+    with pytest.warns(RuntimeWarning, match="answers for 1 of 2 rows are inaccurate averages over draws"):
         fit.log_prob({"x": np.stack([X[0], X[0] + 8.0])})
 
 

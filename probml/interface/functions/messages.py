@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from numpyro import handlers, primitives
 from numpyro.primitives import Messenger
 
+from probml.families import registry
 from probml.interface.functions.discrete_scans import sum_out_scan
 from probml.interface.functions.given.values import GivenArray
 from probml.interface.functions.marginal_weights import StateWeights
@@ -23,7 +24,8 @@ from probml.typing import ArrayLike, PyTree, SiteValues
 def prepare(msg: dict) -> None:
     """Make a message uniform for all readings: a plate in full with concrete indices, since engines
     take the density of all data; a factor under a mask a factor; sample_shape= axes of the
-    distribution; a scan that starts at None one that starts at arrays."""
+    distribution; a scan that starts at None one that starts at arrays; a transformed distribution
+    the family that it equals."""
     if msg["type"] == "control_flow":
         settle_start(msg)
     if msg["type"] == "plate":
@@ -37,6 +39,8 @@ def prepare(msg: dict) -> None:
         msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
     if (weight := log_weight_of(fn)) is not None:
         msg["fn"] = weight
+    elif msg["type"] == "sample":
+        msg["fn"] = registry.plain(msg["fn"])
 
 
 def is_fixed(msg: dict, outer: Messenger) -> bool:
