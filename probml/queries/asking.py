@@ -268,14 +268,14 @@ def answer(
             including it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
-    logs, answers, errors = _answered(fit, data, ask, plug_in, view, DRAWS)
-    errors = np.array(errors)
+    logs, answers, errors = answer_by_draws(fit, data, ask, plug_in, view)
     inaccurate = np.flatnonzero(errors > MAX_LOG_ERROR)[:MAX_ROWS]
-    results = jax.tree.map(np.array, (logs, answers)) if len(inaccurate) else (logs, answers)
+    if len(inaccurate):
+        logs, answers, errors = jax.tree.map(np.array, (logs, answers, errors))
     for start in range(0, len(inaccurate), ROWS_AT_ONCE):
         rows = inaccurate[start : start + ROWS_AT_ONCE]
-        *better, errors[rows] = _answered(fit, data.taken(rows), ask, plug_in, view, MANY_DRAWS)
-        for old, new in zip(*map(jax.tree.leaves, (results, tuple(better))), strict=True):
+        better = answer_by_draws(fit, data.taken(rows), ask, plug_in, view, MANY_DRAWS)
+        for old, new in zip(*map(jax.tree.leaves, ((logs, answers, errors), better)), strict=True):
             old[rows] = new
     if (errors > WORST_LOG_ERROR).any():
         warnings.warn(
@@ -287,14 +287,15 @@ def answer(
             RuntimeWarning, stacklevel=4)
     if ask:
         warn(fit, logs)
-    return results
+    return logs, answers
 
 
-def _answered(
+def answer_by_draws(
     fit: Fitted, data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]],
-    plug_in: bool, view: str, draws: int
+    plug_in: bool, view: str = queries.ALL, draws: int = DRAWS
 ) -> tuple[np.ndarray, dict, np.ndarray]:
-    """As `answer`, with the standard errors of log p(row) from so many draws."""
+    """As `answer`, all rows by the same draws, so many at most, and without warnings; and the
+    standard errors of log p(row), (n,)."""
     posed, plan = plan_query(fit, data, [site for _, site in ask])
     network = data.structure.network
     latents = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]

@@ -83,7 +83,8 @@ def _logs(fit: Fitted, data: Data, site: Site, values: np.ndarray, plug_in: bool
         repeated = data.taken(np.repeat(rows, m))
         site_values = values[rows].reshape(-1, *(1,) * len(site.cells))
         repeated = observing(repeated, {site.name: site_values})
-        logs[rows] = asking.answer(fit, repeated, (), plug_in)[0].reshape(len(rows), m)
+        answers = asking.answer_by_draws(fit, repeated.trimmed(), (), plug_in)  # to be compared
+        logs[rows] = answers[0].reshape(len(rows), m)
     return np.where(np.isnan(logs), -np.inf, logs)
 
 
