@@ -103,8 +103,8 @@ def plain(distribution: dist.Distribution) -> dist.Distribution:
     TransformedDistribution equals; another distribution as it is."""
     if type(distribution) is not dist.TransformedDistribution:
         return distribution
-    inner = distribution.base_dist
-    base, steps = _base(inner), _single_steps(distribution.transforms)
+    inner, steps = distribution.base_dist, _single_steps(distribution.transforms)
+    base = _base(inner)
     is_log = bool(steps) and type(steps[-1]) is ExpTransform and type(base) is dist.Normal
     affine = steps[:-1] if is_log else steps
     if type(base) not in SYMMETRIC or not all(
@@ -116,12 +116,10 @@ def plain(distribution: dist.Distribution) -> dist.Distribution:
         size = jnp.sqrt(jnp.square(step.scale))  # which is read as itself where it is positive
         loc = step.loc if _always(loc, 0) else step.loc + step.scale * loc
         scale = size if _always(scale, 1) else size * scale
-    kind = dist.LogNormal if is_log else type(base)
-    others = (base.df,) if isinstance(base, dist.StudentT) else ()
+    args = ([base.df] if isinstance(base, dist.StudentT) else []) + [loc, scale]
     # of a step of a scan, NumPyro repeats the transforms alone
-    shape = jnp.broadcast_shapes(inner.shape(), jnp.shape(loc), jnp.shape(scale))
-    found = kind(*others, loc, scale).expand(shape)
-    return found.to_event(inner.event_dim) if inner.event_dim else found
+    shape = jnp.broadcast_shapes(inner.shape(), *map(jnp.shape, args))
+    return (dist.LogNormal if is_log else type(base))(*args).expand(shape).to_event(inner.event_dim)
 
 
 def _single_steps(transforms: list[Transform]) -> list[Transform]:
