@@ -140,6 +140,25 @@ class Dependence(Domain[frozenset]):
         return one | other
 
 
+class _NanTests(Dependence):
+    """Dependences, and whether an array that depends on an input is asked for NaN."""
+
+    found = False
+
+    def equation(self, eqn: JaxprEqn, operands: list[frozenset]) -> list[frozenset]:
+        name = eqn.primitive.name  # jnp.isnan(x) is x ≠ x
+        self.found |= bool(operands and operands[0]) and (
+            name == "is_finite" or name == "ne" and eqn.invars[0] is eqn.invars[1])
+        return super().equation(eqn, operands)
+
+
+def asks_for_nan(closed_jaxpr: ClosedJaxpr) -> bool:
+    """Whether a program asks which numbers that depend on its inputs are NaN, or finite."""
+    tests = _NanTests()
+    analyse(closed_jaxpr, tests, map(frozenset, zip(range(len(closed_jaxpr.jaxpr.invars)))))
+    return tests.found
+
+
 def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr,
                                                                          tuple[int, ...]]:
     """A jaxpr of only these outputs, in this order, and the indices of the inputs it still takes.

@@ -285,3 +285,22 @@ def test_a_mask_by_hand_stays_what_it_is():
     want += np.nansum(stats.norm(t, 1).logpdf(Y))
     got = probml.model(masked_by_hand)().log_density({"y": Y}, {"m": 0.3, "t": t})
     np.testing.assert_allclose(got, want)
+
+
+def zeros_for_the_last(y):
+    s, before = sample("s", dist.HalfNormal(1.0)), jnp.nan_to_num(y[:-1])
+    with handlers.mask(mask=~jnp.isnan(y[1:])):
+        sample("y", dist.Normal(0.5 * before, s), obs=jnp.nan_to_num(y[1:]))
+
+
+def zeros_where_missing(y):
+    s, before = sample("s", dist.HalfNormal(1.0)), jnp.where(jnp.isnan(y[:-1]), 0.0, y[:-1])
+    sample("y", dist.Normal(0.5 * before, s), obs=y[1:])
+
+
+@pytest.mark.parametrize("function", [zeros_for_the_last, zeros_where_missing])
+def test_a_function_that_asks_which_values_are_missing_is_fitted_as_it_is_written(function):
+    want = stats.halfnorm().logpdf(0.7) + np.nansum(
+        stats.norm(0.5 * np.nan_to_num(Y[:-1]), 0.7).logpdf(Y[1:]))
+    got = probml.model(function)().log_density({"y": Y}, {"s": 0.7})
+    np.testing.assert_allclose(got, want, rtol=1e-6)

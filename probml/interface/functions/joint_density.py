@@ -111,6 +111,9 @@ def _find_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
         if not has_missing_cells(value):
             continue
         reason = missing_cells.find_use_of_missing(model, arguments, given, name)
+        if reason is not None and name in arguments and missing_cells.handles_missing(
+                model, arguments, name):
+            reason = None
         support = missing_cells.support_of_missing(
             model, arguments, name) if reason is not None and name in arguments else None
         if support is not None:

@@ -3,8 +3,9 @@ factor integrates to one and is left out,
 
     ∫ p(y_observed, y_missing | z) dy_missing = p(y_observed | z).
 
-Others are unknown numbers like the parameters, as the missing value of a series on which the next
-one depends: the function is given a vector of them in their places, and observes them.
+A function that asks which cells are missing is fitted as it is written. Other missing cells are
+unknown numbers like the parameters, as the missing value of a series on which the next one depends:
+the function is given a vector of them in their places, and observes them.
 """
 
 import math
@@ -24,12 +25,13 @@ from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import single, zeros_of
 from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.levels import asks_for_nan
 from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
 from probml.structure.leaves import leaves_of_distribution
-from probml.typing import ArrayLike, SiteValues
+from probml.typing import ArrayLike, Message, SiteValues
 
 
 def fill_missing(value: np.ndarray) -> np.ndarray:
@@ -175,6 +177,25 @@ SUPPORTS = {"real": constraints.real, "positive": constraints.positive,
             "unit interval": constraints.unit_interval}
 
 
+def handles_missing(model: Bound, arguments: SiteValues, name: str) -> bool:
+    """Whether the function asks itself which cells of an argument are missing, as by jnp.isnan or
+    jnp.nan_to_num, so that no distribution is NaN, and observes no vector in part: it is then
+    fitted as it is written."""
+    array = arguments[name]
+    try:
+        closed = jaxpr_of(_Arrays(model, arguments, {}, name))(
+            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array)))
+        asks = asks_for_nan(closed)
+        sites = _run_with_missing(model, arguments, {}) if asks else []
+    except Exception:  # whatever a user's function raises
+        return False
+    in_part = [is_missing.any(-1) & ~is_missing.all(-1) for site in sites
+               if (axes := single(site["fn"])[0].event_dim) and site["is_observed"]
+               for is_missing in [jnp.isnan(site["value"]).reshape(
+                   *jnp.shape(site["value"])[: jnp.ndim(site["value"]) - axes], -1)]]
+    return asks and not any(map(_has_nan, _leaves(sites))) and not any(map(jnp.any, in_part))
+
+
 MAX_CHECKED_CELLS = 500  # missing ones, whose dependents are looked at
 
 
@@ -258,21 +279,30 @@ def sample_missing(name: str, value: ArrayLike, missing: np.ndarray,
     return jnp.asarray(value).at[np.nonzero(missing)].set(numbers)
 
 
-def _is_masked_by_function(model: Bound, arguments: SiteValues,
-                           given: SiteValues) -> bool:
+def _is_masked_by_function(model: Bound, arguments: SiteValues, given: SiteValues) -> bool:
     """Whether the function leaves missing cells out itself, as by a mask of NumPy's: run with these
     numbers, no distribution and no observed value has a NaN.
-
-    Cost: one run of the function, computed.
     """
     try:
-        with unchecked():  # at values at which no density need be NaN
-            trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
-                                   given, sums=False,
-                                   blank=lambda fn: fn.support.feasible_like(jnp.zeros(fn.shape())))
+        sites = _run_with_missing(model, arguments, given)
     except Exception:
         return False
-    arrays = [leaf for site in trace.values() if site["type"] == "sample"
-              for leaf in (*leaves_of_distribution(site["fn"])[0], site["value"])]
-    return not any(bool(jnp.isnan(leaf).any()) for leaf in map(jnp.asarray, arrays)
-                   if jnp.issubdtype(leaf.dtype, jnp.floating))
+    return not any(map(_has_nan, [*_leaves(sites), *(site["value"] for site in sites)]))
+
+
+def _run_with_missing(model: Bound, arguments: SiteValues, given: SiteValues) -> list[Message]:
+    """The sites of a run with these numbers, computed, at values at which no density need be NaN.
+    """
+    with unchecked():
+        trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
+                               given, sums=False,
+                               blank=lambda fn: fn.support.feasible_like(jnp.zeros(fn.shape())))
+    return [site for site in trace.values() if site["type"] == "sample"]
+
+
+def _leaves(sites: list[Message]) -> list[jax.Array]:
+    return [leaf for site in sites for leaf in leaves_of_distribution(site["fn"])[0]]
+
+
+def _has_nan(array: jax.Array) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(array), jnp.floating) and jnp.isnan(array).any())
