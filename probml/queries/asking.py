@@ -42,6 +42,8 @@ GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among
 # log density then has a standard error above MAX_LOG_ERROR: ROWS_AT_ONCE, MAX_ROWS at most
 DRAWS, MANY_DRAWS = 256, 8192
 MAX_LOG_ERROR, ROWS_AT_ONCE, MAX_ROWS = 0.02, 2**9, 2**14
+# numbers of all parameters in these draws; rows × steps × effort × draws, some ten seconds
+MAX_DRAWN_NUMBERS, MAX_WORK_OF_DRAWS = 2**26, 2**32
 WORST_LOG_ERROR = 0.2  # standard error of a log density beyond which a warning says so
 
 PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
@@ -270,20 +272,27 @@ def answer(
     data = data if ask else data.trimmed()
     logs, answers, errors = answer_by_draws(fit, data, ask, plug_in, view)
     inaccurate = np.flatnonzero(errors > MAX_LOG_ERROR)[:MAX_ROWS]
+    many = DRAWS
+    if len(inaccurate):
+        plan = plan_query(fit, data, [site for _, site in ask])[1]
+        many = min(MANY_DRAWS, MAX_DRAWN_NUMBERS // max(sum(map(np.size, fit.point.values())), 1),
+                   MAX_WORK_OF_DRAWS // max(len(inaccurate) * (data.steps or 1) * plan.effort, 1))
+    inaccurate = inaccurate[: MAX_ROWS * (many > DRAWS)]
     if len(inaccurate):
         logs, answers, errors = jax.tree.map(np.array, (logs, answers, errors))
     for start in range(0, len(inaccurate), ROWS_AT_ONCE):
         rows = inaccurate[start : start + ROWS_AT_ONCE]
-        better = answer_by_draws(fit, data.taken(rows), ask, plug_in, view, MANY_DRAWS)
+        better = answer_by_draws(fit, data.taken(rows), ask, plug_in, view, many)
         for old, new in zip(*map(jax.tree.leaves, ((logs, answers, errors), better)), strict=True):
             old[rows] = new
     if (errors > WORST_LOG_ERROR).any():
         warnings.warn(
             f"model '{fit.model.name}': answers for {(errors > WORST_LOG_ERROR).sum()} of "
             f"{counted(len(errors), 'row')} are inaccurate averages over draws of the posterior. "
-            "These rows are far from the data of the fit, and few draws count. Their log "
-            f"densities have standard errors of up to {errors.max():.2g}. Check the rows where "
-            "log_prob is lowest, or fit by an engine with a closed form, such as Exact",
+            "These rows are far from the data of the fit, or say much of the parameters, so that "
+            f"few draws count. Their log densities have standard errors of up to "
+            f"{errors.max():.2g}. Check the rows where log_prob is lowest; plug_in=True asks at "
+            "the point estimates",
             RuntimeWarning, stacklevel=4)
     if ask:
         warn(fit, logs)
