@@ -67,12 +67,11 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
     result = {"observed_data": group(known, dims.__getitem__, ())} if known else {}
     if logs := log_likelihood(fit, inputs, draws):
         # missing cells that are latent have a density, and are no data
-        is_known = {name: site.known.reshape(logs[name].shape[2:])
-                    for name, site in observed.items()}
-        result["log_likelihood"] = group({
-            name: np.where(is_known[name], log - _log_unit_change(fit, observed[name], name), 0.0)
-            for name, log in logs.items()},
-                                         lambda name: dims[name][: observed[name].batch], units={})
+        by_site = {name: np.where(observed[name].known.reshape(log.shape[2:]),
+                                  log - _log_unit_change(fit, observed[name], name), 0.0)
+                   for name, log in logs.items()}
+        result["log_likelihood"] = group(
+            by_site, lambda name: dims[name][: observed[name].batch], units={})
     else:
         warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
                       "depend on the same latent variables, so a single value has no "

@@ -38,12 +38,12 @@ WORK = 2**25
 MIN_PADDED_ROWS = 64
 MAX_PADDED_ENTRIES = 2**17  # table entries of all padded rows at most
 GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among its rows
-# parameter draws over which a predictive without closed form is averaged, and those for rows whose
-# log density then has a standard error above MAX_LOG_ERROR: ROWS_AT_ONCE, MAX_ROWS at most
+# Draws of parameters over which answers without closed form are averaged. Rows whose log density
+# has a standard error above MAX_LOG_ERROR then are averaged over MANY_DRAWS, ROWS_AT_ONCE a call.
 DRAWS, MANY_DRAWS = 256, 8192
 MAX_LOG_ERROR, ROWS_AT_ONCE, MAX_ROWS = 0.02, 2**9, 2**14
-# numbers of all parameters in these draws; rows × steps × effort × draws, some ten seconds
-MAX_DRAWN_NUMBERS, MAX_WORK_OF_DRAWS = 2**26, 2**32
+MAX_DRAWN_NUMBERS = 2**26  # draws × parameters in memory: half a gigabyte in double
+MAX_WORK_OF_DRAWS = 2**32  # draws × rows × steps × effort of a row: some ten seconds
 WORST_LOG_ERROR = 0.2  # standard error of a log density beyond which a warning says so
 
 PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
@@ -272,31 +272,35 @@ def answer(
     data = data if ask else data.trimmed()
     logs, answers, errors = answer_by_draws(fit, data, ask, plug_in, view)
     inaccurate = np.flatnonzero(errors > MAX_LOG_ERROR)[:MAX_ROWS]
-    many = DRAWS
-    if len(inaccurate):
-        plan = plan_query(fit, data, [site for _, site in ask])[1]
-        many = min(MANY_DRAWS, MAX_DRAWN_NUMBERS // max(sum(map(np.size, fit.point.values())), 1),
-                   MAX_WORK_OF_DRAWS // max(len(inaccurate) * (data.steps or 1) * plan.effort, 1))
-    inaccurate = inaccurate[: MAX_ROWS * (many > DRAWS)]
-    if len(inaccurate):
-        logs, answers, errors = jax.tree.map(np.array, (logs, answers, errors))
-    for start in range(0, len(inaccurate), ROWS_AT_ONCE):
-        rows = inaccurate[start : start + ROWS_AT_ONCE]
-        better = answer_by_draws(fit, data.taken(rows), ask, plug_in, view, many)
-        for old, new in zip(*map(jax.tree.leaves, ((logs, answers, errors), better)), strict=True):
-            old[rows] = new
+    if len(inaccurate) and (draws := _affordable_draws(fit, data, ask, len(inaccurate))) > DRAWS:
+        results = logs, answers, errors = jax.tree.map(np.array, (logs, answers, errors))
+        for start in range(0, len(inaccurate), ROWS_AT_ONCE):
+            rows = inaccurate[start : start + ROWS_AT_ONCE]
+            better = answer_by_draws(fit, data.taken(rows), ask, plug_in, view, draws)
+            for old, new in zip(*map(jax.tree.leaves, (results, better)), strict=True):
+                old[rows] = new
     if (errors > WORST_LOG_ERROR).any():
         warnings.warn(
             f"model '{fit.model.name}': answers for {(errors > WORST_LOG_ERROR).sum()} of "
             f"{counted(len(errors), 'row')} are inaccurate averages over draws of the posterior. "
-            "These rows are far from the data of the fit, or say much of the parameters, so that "
-            f"few draws count. Their log densities have standard errors of up to "
-            f"{errors.max():.2g}. Check the rows where log_prob is lowest; plug_in=True asks at "
-            "the point estimates",
+            "These rows are far from the data of the fit, or tell much about the parameters, so "
+            "that a few draws dominate the average. Their log densities have standard errors of "
+            f"up to {errors.max():.2g}. Check the rows where log_prob is lowest; plug_in=True "
+            "answers at the point estimates",
             RuntimeWarning, stacklevel=4)
     if ask:
         warn(fit, logs)
     return logs, answers
+
+
+def _affordable_draws(fit: Fitted, data: dataset.Data,
+                      ask: Sequence[tuple[str, str | tuple[str, ...]]], rows: int) -> int:
+    """How many draws so many of the rows are averaged over: MANY_DRAWS, less where memory or time
+    would not suffice."""
+    _, plan = plan_query(fit, data, [site for _, site in ask])
+    work = rows * (data.steps or 1) * plan.effort
+    return min(MANY_DRAWS, MAX_DRAWN_NUMBERS // max(sum(map(np.size, fit.point.values())), 1),
+               MAX_WORK_OF_DRAWS // max(work, 1))
 
 
 def answer_by_draws(

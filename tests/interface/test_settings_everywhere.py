@@ -75,7 +75,7 @@ def test_a_setting_that_is_given_with_the_data_is_used_or_refused(name):
         try:
             found = ask(made(build()), {"period": 3.0})
         except (probml.ModelError, probml.DataError) as error:
-            assert "period" in str(error) or "settings" in str(error), str(error)
+            assert "period" in str(error) or "lengths, settings or columns" in str(error), str(error)
             continue
         if np.allclose(found, default):
             ignored.append(question)

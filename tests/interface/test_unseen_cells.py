@@ -165,8 +165,8 @@ def masked_by_hand(y):
 
 
 def test_what_looks_at_an_unseen_cell_is_refused_by_name():
-    for function in (standardised, neighbours, used_before):
-        with pytest.raises(DataError, match="depends on the missing values of"):
+    for function, site in ((standardised, "z"), (neighbours, "y"), (used_before, "z")):
+        with pytest.raises(DataError, match=f"site '{site}' depends on the missing values of 'y'"):
             probml.model(function)().fit({"y": Y}, probml.MAP())
     counts = np.where(np.isnan(Y), np.nan, [1, 0, 2, 3, 0, 1])
     with pytest.raises(DataError, match="site 'y' depends on the missing values of 'y'"):

@@ -81,10 +81,11 @@ def read_as_density(model: Bound, survey: Survey, arguments: SiteValues,
                       if not integrated or loop_names.isdisjoint(named)), *attempts]
     elif scans is not None and (scans.keys().isdisjoint(named) or not survey.discrete_latents):
         attempts.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
-    failures = list[ModelError]()
+    failures, missing = list[ModelError](), find_missing_cells(model, arguments, given, why)
     for by_cell, *options in attempts:
         try:
-            return read_with_numbers_bound(model, survey, arguments, given, by_cell, why, *options)
+            return read_with_numbers_bound(model, survey, arguments, given, missing, by_cell, why,
+                                           *options)
         except ModelError as error:
             failures += [] if options else [error]
     raise failures[0]
@@ -99,9 +100,13 @@ class Missing(NamedTuple):
     unknown: dict[str, tuple[Hashable, str]]
 
 
-def _find_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
-                        why: str) -> Missing:
-    """
+def find_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
+                       why: str) -> Missing:
+    """What has missing cells, and what becomes of these.
+
+    Args:
+        why: the model has no rows, in words.
+
     Raises:
         DataError: another computation reads missing cells that no site observes, or that are not
             continuous.
@@ -133,8 +138,8 @@ def _find_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
 
 
 def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
-                            given: SiteValues, summed: tuple[str, ...], why: str,
-                            loops: Mapping[str, tuple[str, ...]] | None = None,
+                            given: SiteValues, missing: Missing, summed: tuple[str, ...],
+                            why: str, loops: Mapping[str, tuple[str, ...]] | None = None,
                             integrated: bool = False) -> ReadModel:
     """The function as one joint density; arguments that it needs as numbers are bound.
 
@@ -142,7 +147,6 @@ def read_with_numbers_bound(model: Bound, survey: Survey, arguments: SiteValues,
         summed: discrete sites that are summed out cell by cell; loops, integrated: see
             readings.JointReading.
     """
-    missing = _find_missing_cells(model, arguments, given, why)
     masks = {name: freeze(~np.isnan(given[name]), name) for name in missing.given}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}

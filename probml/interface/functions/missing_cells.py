@@ -165,12 +165,17 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
         is_missing = (where >= 0) & missing[where]
         if (where == SEVERAL).any() or axes is None and is_missing.any():
             return f"site '{site}' depends on the missing values of '{name}'"
-        if axes:
-            part = is_missing.reshape(*is_missing.shape[: is_missing.ndim - axes], -1)
-            if (part.any(-1) & ~part.all(-1)).any():
-                return (f"the observations of '{site}' are vectors, which must be observed "
-                        f"completely or be missing completely")
+        if axes and _is_in_part(is_missing, axes):
+            return (f"the observations of '{site}' are vectors, which must be observed "
+                    f"completely or be missing completely")
     return None
+
+
+def _is_in_part(is_missing: ArrayLike, axes: int) -> bool:
+    """Whether some, and not all, cells of a vector are missing; its `axes` are the last."""
+    flags = np.asarray(is_missing)
+    vectors = flags.reshape(*flags.shape[: flags.ndim - axes], -1)
+    return bool((vectors.any(-1) & ~vectors.all(-1)).any())
 
 
 SUPPORTS = {"real": constraints.real, "positive": constraints.positive,
@@ -189,11 +194,9 @@ def handles_missing(model: Bound, arguments: SiteValues, name: str) -> bool:
         sites = _run_with_missing(model, arguments, {}) if asks else []
     except Exception:  # whatever a user's function raises
         return False
-    in_part = [is_missing.any(-1) & ~is_missing.all(-1) for site in sites
-               if (axes := single(site["fn"])[0].event_dim) and site["is_observed"]
-               for is_missing in [jnp.isnan(site["value"]).reshape(
-                   *jnp.shape(site["value"])[: jnp.ndim(site["value"]) - axes], -1)]]
-    return asks and not any(map(_has_nan, _leaves(sites))) and not any(map(jnp.any, in_part))
+    return asks and not any(map(_has_nan, _leaves(sites))) and not any(
+        _is_in_part(jnp.isnan(site["value"]), axes) for site in sites
+        if (axes := single(site["fn"])[0].event_dim) and site["is_observed"])
 
 
 MAX_CHECKED_CELLS = 500  # missing ones, whose dependents are looked at

@@ -31,6 +31,7 @@ from probml.interface.functions.given.indexing import (
 from probml.interface.functions.given.values import Ragged, value_of
 from probml.interface.functions.joint_density import (
     ReadModel,
+    find_missing_cells,
     read_as_density,
     read_with_numbers_bound,
     sites_summed_by_cell,
@@ -246,11 +247,11 @@ def _read(model: Bound, survey: Survey, arguments: Mapping, given: Mapping, item
                                             for plate, _, _ in candidates):
         # rows would go through joint states where cells can be summed out one by one
         refuse_out_of_bounds(model, survey, {**arguments, **given})
+        why = "the elements of its discrete sites are summed out one by one"
         with contextlib.suppress(ModelError):
             return read_with_numbers_bound(model, survey, arguments, given,
-                                           sites_summed_by_cell(survey),
-                                           "the elements of its discrete sites are summed out one "
-                                           "by one")
+                                           find_missing_cells(model, arguments, given, why),
+                                           sites_summed_by_cell(survey), why)
     why = read_as_rows(model, survey, arguments, items, candidates)
     if isinstance(why, ReadModel):
         return why

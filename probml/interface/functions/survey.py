@@ -53,7 +53,7 @@ class SurveyedSite(NamedTuple):
         kind: the class of the distribution, axes of plates and events peeled off.
         event: the event shape of the distribution.
         fixed: its value is given by handlers.condition and not made of arguments.
-        uncounted: its distribution is that of one step of a scan, its value that of all.
+        unrepeated: its distribution is that of one step of a scan, its value that of all.
     """
 
     name: str
@@ -70,7 +70,7 @@ class SurveyedSite(NamedTuple):
     kind: str = ""
     event: tuple[int, ...] = ()
     fixed: bool = False
-    uncounted: bool = False
+    unrepeated: bool = False
 
     @property
     def bits(self) -> float:

@@ -49,7 +49,7 @@ def find_scan_sites(survey: Survey) -> dict[str, tuple[str, ...]] | None:
         return None
     scan_sites = [site for name, site in survey.sites.items()
                   if survey.scan_sites.get(name) and not (site.observed or site.factor)]
-    bad = next((site for site in scan_sites if site.uncounted), None)
+    bad = next((site for site in scan_sites if site.unrepeated), None)
     if bad is not None:
         raise ModelError(
             f"site '{bad.name}' is latent, is in a scan and has a distribution, {bad.kind}, "
