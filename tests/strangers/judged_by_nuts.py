@@ -151,12 +151,14 @@ def main(names: list[str]) -> None:
     import eleventh_cases  # noqa: F401
     import fifteenth_cases  # noqa: F401
     import fourteenth_cases  # noqa: F401
+    import nineteenth_cases  # noqa: F401
     import ninth_cases  # noqa: F401
     import seventeenth_cases  # noqa: F401
     import sixteenth_cases  # noqa: F401
     import tenth_cases  # noqa: F401
     import thirteenth_cases  # noqa: F401
     import twelfth_cases  # noqa: F401
+    import twentieth_cases  # noqa: F401
     from judged_by_nuts import PROGRAMS as programs
 
     jax.config.update("jax_enable_x64", True)

@@ -20,6 +20,7 @@ import fifth_cases  # noqa: E402, F401
 import fourteenth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
+import nineteenth_cases  # noqa: E402, F401
 import ninth_cases  # noqa: E402, F401
 import rare_pairs  # noqa: E402, F401
 import rare_questions  # noqa: E402, F401
@@ -31,6 +32,7 @@ import tenth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 import thirteenth_cases  # noqa: E402, F401
 import twelfth_cases  # noqa: E402, F401
+import twentieth_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402
 import probml  # noqa: E402

@@ -91,10 +91,10 @@ def _unread_text(structure: Structure, raws: Mapping[str, Raw]) -> dict[str, np.
     Raises:
         DataError: text in an input that is not an index, and that a site depends on.
     """
-    read = {name for _, names in structure.programs.values() for name in names}
+    used = {name for _, names in structure.programs.values() for name in names}
     text = {name: raw for name, raw in raws.items() if name not in structure.indexed
             and not all(isinstance(label, NUMBERS) for label in raw.labels or ())}
-    for name in text.keys() & read:
+    for name in (name for name in text if name in used):
         is_text = [not isinstance(label, NUMBERS) for label in (*(text[name].labels or ()), 0)]
         deny(np.array(is_text)[text[name].values], f"the input '{name}'", text[name], "a number",
              hint=f"Model '{structure.model.name}' computes with '{name}'. An input may be text "
