@@ -46,6 +46,7 @@ STEPS = 30  # of Newton's method, at the most
 MIN_STEP = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
 FARTHEST = 3.0  # standard deviations of a Newton step, at the most
 LOOKED = 5.0  # peaks are searched between ± sinh of it
+GRID_STEP = LOOKED / (4 * NODES)  # an eighth of the distance between these, over 1 + u
 NEGLIGIBLE = 40.0  # nats below the highest peak from which another is ignored
 SAME = 0.1  # widths: peaks that are nearer than this are one
 BOTH = 5.0  # REACH about each of two peaks
@@ -221,10 +222,12 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         (value, slope), (_, second) = jax.jvp(jax.value_and_grad(height), (u,), (jnp.ones_like(u),))
         return value, slope, second
 
-    def step(_: jax.Array, slope: jax.Array, second: jax.Array, damping: jax.Array) -> tuple:
-        bend = jnp.maximum(jnp.abs(second), 1e-6) * (1 + damping)
-        max_move = FARTHEST * bend**-0.5
-        move = jnp.clip(slope / bend, -max_move, max_move)
+    def step(u: jax.Array, slope: jax.Array, second: jax.Array, damping: jax.Array) -> tuple:
+        bend = jnp.maximum(jnp.abs(second), 1e-6)
+        # a peak may be a thousand times narrower than the grid on which its search begins
+        max_move = jnp.maximum(jnp.where(second < 0, FARTHEST * bend**-0.5, 0.0),
+                               GRID_STEP * jnp.maximum(jnp.abs(u), 1.0))
+        move = jnp.clip(slope / bend, -max_move, max_move) / (1 + damping)
         return move, 0.5 * slope * move
 
     method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * MIN_STEP**2, step=step,

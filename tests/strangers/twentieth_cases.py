@@ -300,16 +300,29 @@ def regimes_of_the_last_value():
         with handlers.condition(data={} if y is None else {"y": y}):
             scan(step, 0.0, None, length=n)
 
-    hole = np.isnan(y)
+    hole, grid = np.isnan(y), jnp.linspace(-7.0, 7.0, 701)
 
-    def plain():
+    def plain():  # missing values on a grid, which chains do not leave for another regime
         a, b, s = parameters()
-        unseen = sample("unseen", dist.Normal(0.0, 20.0).expand([int(hole.sum())]).mask(False).to_event(1))
-        whole = jnp.asarray(np.nan_to_num(y)).at[np.flatnonzero(hole)].set(unseen)
-        before = jnp.concatenate([jnp.zeros(1), whole[:-1]])
-        k = (before > 0).astype(int)
-        factor("y", dist.Normal(a[k] + b[k] * before, s[k]).log_prob(whole).sum())
-        deterministic("holes", unseen)
+
+        def log(now, before):
+            k = (before > 0).astype(int)
+            return dist.Normal(a[k] + b[k] * before, s[k]).log_prob(now)
+
+        seen = np.flatnonzero(~(hole | np.roll(hole, 1)))
+        factor("y", log(y[seen], jnp.asarray(np.where(seen > 0, y[seen - 1], 0.0))).sum())
+        means = []
+        for start, last in ((25, 26), (60, 60)):
+            ahead = [jnp.exp(log(grid, jnp.full_like(grid, y[start - 1])))]  # p(first missing | before)
+            for _ in range(last - start):
+                ahead.append(ahead[-1] @ jnp.exp(log(grid[None], grid[:, None])) * 0.02)
+            back = jnp.exp(log(y[last + 1], grid))  # p(what is seen next | grid)
+            total = (ahead[-1] * back).sum() * 0.02
+            factor(f"gap_{start}", jnp.log(total))
+            for density in reversed(ahead):
+                means.append((grid * density * back).sum() * 0.02 / total)
+                back = jnp.exp(log(grid[None], grid[:, None])) @ back * 0.02
+        deterministic("holes", jnp.stack([means[1], means[0], means[2]]))
 
     def ask(fit, data):
         assert np.shape(fit.simulate(seed=1)["y"]) == (n,)
@@ -410,7 +423,7 @@ def network_of_treatments():
         mu = deterministic("mu", -1 + 1.5 * normals("e", trials))
         own = normals("o", len(trial))
         delta = jnp.where(is_base, 0.0, d[drug] - d[drug[base]] + tau * own)
-        log = dist.Binomial(jnp.asarray(total), logits=mu[trial] + delta).log_prob(np.nan_to_num(y))
+        log = dist.Binomial(jnp.asarray(total), logits=mu[trial] + delta).log_prob(jnp.asarray(np.nan_to_num(y)))
         factor("y", log[there].sum())
         deterministic("best_against_second", d[2] - d[1])
 
@@ -455,7 +468,7 @@ def antibodies_of_a_county():
         a = deterministic("logit_sens", mu[0] + tau[0] * normals("e1", 4))
         b = deterministic("logit_spec", mu[1] + tau[1] * normals("e2", 5))
         p = pi * jax.nn.sigmoid(own[0]) + (1 - pi) * jax.nn.sigmoid(-own[1])
-        log = [dist.Binomial(jnp.asarray(n), **how).log_prob(k).sum() for n, how, k in (
+        log = [dist.Binomial(jnp.asarray(n), **how).log_prob(jnp.asarray(k)).sum() for n, how, k in (
             (sens_n, {"logits": a}, sens), (spec_n, {"logits": b}, spec), (site_n, {"probs": p}, y))]
         factor("all", sum(log))
 

@@ -161,13 +161,13 @@ def _of_body(read: Callable[[dict], PyTree], body: Callable, *args: object) -> P
     """`read` of the trace of a loop's body, run abstractly."""
     results = list[Any]()
 
-    def run() -> int:
+    def run(args: tuple) -> int:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
             body(*args)
         results.append(read(trace))
         return 0
 
-    jax.eval_shape(run)
+    jax.eval_shape(run, args)  # arguments, since a carry that begins as a Python number is an array
     return results[0]
 
 
