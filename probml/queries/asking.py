@@ -283,10 +283,10 @@ def answer(
         warnings.warn(
             f"model '{fit.model.name}': answers for {(errors > WORST_LOG_ERROR).sum()} of "
             f"{counted(len(errors), 'row')} are inaccurate averages over draws of the posterior. "
-            "These rows are far from the data of the fit, or tell much about the parameters, so "
-            "that a few draws dominate the average. Their log densities have standard errors of "
-            f"up to {errors.max():.2g}. Check the rows where log_prob is lowest; plug_in=True "
-            "answers at the point estimates",
+            "These rows are far from the data of the fit, or are strong evidence about the "
+            "parameters, so that a few draws dominate the average. Their log densities have "
+            f"standard errors of up to {errors.max():.2g}. Check the rows where log_prob is "
+            "lowest; plug_in=True answers at the point estimates",
             RuntimeWarning, stacklevel=4)
     if ask:
         warn(fit, logs)
