@@ -9,7 +9,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro import handlers, plate, sample
+from numpyro import factor, handlers, plate, sample
 from numpyro.contrib.control_flow import scan
 from scipy import stats
 from scipy.special import logsumexp
@@ -304,3 +304,20 @@ def test_a_function_that_asks_which_values_are_missing_is_fitted_as_it_is_writte
         stats.norm(0.5 * np.nan_to_num(Y[:-1]), 0.7).logpdf(Y[1:]))
     got = probml.model(function)().log_density({"y": Y}, {"s": 0.7})
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def cut_at_both_ends(y):
+    s = sample("s", dist.HalfNormal(1.0))
+    with handlers.mask(mask=(y > -1) & (y < 1)):
+        sample("y", dist.Normal(0.0, s), obs=y)
+    factor("cut", (jnp.abs(y) == 1).sum() * jnp.log(2 * dist.Normal(0.0, s).cdf(-1.0)))
+
+
+def test_cells_that_a_comparison_masks_are_left_out():
+    """NaN > −1 is false: before, the missing value was a latent number with a flat prior."""
+    y = np.array([-1.0, 0.3, np.nan, 1.0, -0.4])
+    want = stats.halfnorm().logpdf(0.7) + stats.norm(0, 0.7).logpdf([0.3, -0.4]).sum() + (
+        2 * np.log(2 * stats.norm(0, 0.7).cdf(-1)))
+    model = probml.model(cut_at_both_ends)()
+    np.testing.assert_allclose(model.log_density({"y": y}, {"s": 0.7}), want, rtol=1e-6)
+    assert not model.fit({"y": y}).warnings

@@ -183,20 +183,32 @@ SUPPORTS = {"real": constraints.real, "positive": constraints.positive,
 
 
 def handles_missing(model: Bound, arguments: SiteValues, name: str) -> bool:
-    """Whether the function asks itself which cells of an argument are missing, as by jnp.isnan or
-    jnp.nan_to_num, so that no distribution is NaN, and observes no vector in part: it is then
-    fitted as it is written."""
+    """Whether the function itself says what becomes of the missing cells of an argument: it asks
+    which these are, as by jnp.isnan or jnp.nan_to_num, or masks them where they are observed, as by
+    a comparison, which is false for NaN. It is fitted as it is written if then no distribution is
+    NaN, and no vector is observed in part."""
     array = arguments[name]
     try:
         closed = jaxpr_of(_Arrays(model, arguments, {}, name))(
             jax.ShapeDtypeStruct(array.shape, jnp.result_type(array)))
-        asks = asks_for_nan(closed)
-        sites = _run_with_missing(model, arguments, {}) if asks else []
+        sites = _run_with_missing(model, arguments, {})
     except Exception:  # whatever a user's function raises
         return False
-    return asks and not any(map(_has_nan, _leaves(sites))) and not any(
+    return (asks_for_nan(closed) or _are_masked(sites)) and not any(
+        map(_has_nan, _leaves(sites))) and not any(
         _is_in_part(jnp.isnan(site["value"]), axes) for site in sites
         if (axes := single(site["fn"])[0].event_dim) and site["is_observed"])
+
+
+def _are_masked(sites: list[Message]) -> bool:
+    """Whether the sites that observe missing cells leave them out of their densities by a mask."""
+    observing = [site for site in sites if site["is_observed"] and _has_nan(site["value"])]
+    for site in observing:
+        base, _ = single(site["fn"])
+        missing = jnp.isnan(site["value"]).any(tuple(range(-base.event_dim, 0)))
+        if not isinstance(base, dist.MaskedDistribution) or (missing & base._mask).any():
+            return False
+    return bool(observing)
 
 
 MAX_CHECKED_CELLS = 500  # missing ones, whose dependents are looked at
