@@ -315,20 +315,26 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
                 if fit.structure.sites[name].discrete}
     table = replace(data.table, values={**fit.given, **data.table.values, **discrete})
     data = data._replace(table=table).carrying(sampled)
-    plan = data.plan()
-    rows, known = load.load(data, plan, keep=(order := layout.order(data, plan)), params=fit.point)
+    missing = np.arange(data.table.rows) if sampled else _rows_with_missing_cells(data, names)
+    part = data.taken(missing)
+    plan = part.plan()
+    rows, known = load.load(part, plan, keep=(order := layout.order(part, plan)), params=fit.point)
     loaded = {name: _loaded(value, rows, order) for name, value in sampled.items()}
     keys = split_key(random_key(seed + 2), count)
     drawn: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
         states = jax.device_get(_drawn(plan, {**draws, **loaded}, known, rows, keys))
-        drawn = {name: np.stack([asking.in_user_order(data, order, draw, name) for draw in value])
+        drawn = {name: np.stack([asking.in_user_order(part, order, draw, name) for draw in value])
                  for name, value in states.items()}
     values = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(data.steps)) if name in plan.variables else value
         for name, value in drawn.items()}
-    values = {name: np.stack([present(fit.data).with_observed_codes(name, draw) for draw in value])
-              for name, value in values.items()} | dict(sampled)
+    for name, value in values.items():
+        whole = np.zeros((count, data.table.rows, *value.shape[2:]), value.dtype)
+        whole[:, missing] = value
+        values[name] = np.stack([present(fit.data).with_observed_codes(name, draw)
+                                 for draw in whole])
+    values |= sampled
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     result = {name: values[name] for name in names if name in values}
     if computed:
@@ -339,6 +345,19 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
                             data.table.inputs, keys, data.table.rows, data.steps)
         result |= {name: np.asarray(value) for name, value in derived.items()}
     return result
+
+
+def _rows_with_missing_cells(data: dataset.Data, names: tuple[str, ...]) -> np.ndarray:
+    """The rows in which some cell of these sites is not observed; the others need no draws."""
+    is_missing = np.zeros(data.table.rows, bool)
+    for name in names:
+        column = data.table.columns.get(name)
+        if column is not None and column.likelihood is None:
+            is_missing |= False if column.observed is None else ~column.observed.reshape(
+                data.table.rows, -1).all(1)
+        elif name not in data.structure.deterministics:
+            is_missing[:] = True
+    return np.flatnonzero(is_missing)
 
 
 def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Array:
