@@ -133,7 +133,9 @@ def _table(X, where: str) -> np.ndarray:
     if values.ndim != 2 or not values.shape[1]:
         raise DataError(
             f"{where} has the shape {values.shape}, expected (n_steps, d) or (n_steps,). Pass "
-            "several sequences as a list of such arrays"
+            "several sequences as a list of such arrays" if values.ndim else
+            f"{where} is one number, expected the series, (n_steps, d) or (n_steps,). Pass it "
+            "first, as in forecast(X, steps)"
         )
     return values
 

@@ -41,7 +41,8 @@ def interval(fit: Fitted, data: dataset.Data, site: str, probability: float, plu
                          f"fit.draws(1000)['{site}'] for its posterior interval")
     if target.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
-                         f"no intervals. Use predict_proba(data, '{site}')")
+                         f"no intervals. Use predict_proba(data, '{site}'), or name a site of "
+                         "numbers, predict(data, site, interval=0.9)")
     if given != queries.ALL:
         raise ModelError(f"predict(interval=..., given={given!r}): an interval uses the observed "
                          "values of all time steps. Use given='all'")

@@ -189,7 +189,13 @@ def _read_input(model: Bound, frame: dict[str, ArrayLike], name: str, rows: int 
                 shapes: Mapping) -> _Input:
     """An input of the data, padded, with the shape that it has in an earlier fit."""
     if name not in _columns(frame):
-        tables.read(frame, {}, [name], model=model.name, rows=rows)  # raises, naming the input
+        kind = getattr(model.generative.function, "__annotations__", {}).get(name)
+        if kind in (int, float, bool, str):
+            raise DataError(f"model '{model.name}': '{name}' has no value. By its annotation, "
+                            f"{name}: {kind.__name__}, it is one value for all rows, such as the "
+                            f"size of a plate. Give it to the model, {model.name}({name}=...)")
+        others = [column for column in _columns(frame) if column not in model.inputs]
+        raise frames.missing_input(model.name, name, others if frames.is_table(frame) else ())
     value = ragged.of_column(frame[name])
     array = ragged.padded(name, value, as_nan=False)
     padded = array is not value

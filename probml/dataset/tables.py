@@ -116,7 +116,8 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     items |= {name: value for name, value in codes.items() if name in items}
     missing = next((name for name in inputs if items.get(name) is None), None)
     if missing is not None:
-        raise frames.missing_input(model, missing, items if frame else ())
+        others = [name for name in items if name not in expected and name not in inputs]
+        raise frames.missing_input(model, missing, others if frame else ())
     items = frames.select_known_columns(items, expected, inputs, has_fit, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:

@@ -80,21 +80,21 @@ class Code(enum.Enum):
                       "values of {names}",
         "This happens with complete or quasi-complete separation. Examples are a level with the "
         "same outcome in all its rows, counts that are all 0, or a class that never occurs",
-        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with the "
-         "setting prior=True", "drop the column or the level"),
+        ("use a proper prior (one that integrates to 1), such as dist.Normal(0, 10), with "
+         "prior=True (the default)", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
         "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
         "The data fit a limit of the model best, such as the Poisson limit of a negative binomial "
         "or the normal limit of Student's t",
         ("use the simpler model that is this limit",
-         "use a proper prior for {at}, with the setting prior=True"), ConvergenceWarning)
+         "use a proper prior for {at}, with prior=True (the default)"), ConvergenceWarning)
     SCALE_TO_ZERO = (
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
         "This happens if all effects can be equal, the rows can be fitted exactly, or a mixture "
         "component can shrink onto a single row. The returned estimates are arbitrary",
         ("fit with probml.NUTS()",
-         f"use a prior {ZERO_AT_ZERO}, with the setting prior=True"),
+         f"use a prior {ZERO_AT_ZERO}, with prior=True (the default)"),
         ConvergenceWarning)
 
     # The optimum
@@ -106,11 +106,11 @@ class Code(enum.Enum):
         ("fit with probml.NUTS()", "use a prior whose density is 0 at the boundary"))
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
-        "if the standard deviation of these effects is 0{how}",
-        "The data show no variation between groups in these effects; lme4 reports this as "
-        "'boundary (singular) fit'",
-        ("drop these effects from the model",
-         f"use engine='bayes' of MixedModel, or probml.NUTS() with a prior {ZERO_AT_ZERO}"))
+        "if this standard deviation is 0{how}",
+        "The data show no such variation between groups, or from step to step; lme4 reports this "
+        "as 'boundary (singular) fit'",
+        ("use the simpler model without this variation, which predicts the same",
+         f"for an interval of {{at}} fit with probml.NUTS() and a prior {ZERO_AT_ZERO}"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
         "this residual variance is 0{how} (a Heywood case)",
@@ -144,12 +144,12 @@ class Code(enum.Enum):
         "These parameters are not identified separately, and their estimates are arbitrary. A "
         "possible cause is a column that is constant or the sum of other columns",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "the setting prior=True", "drop a collinear column"))
+         "prior=True (the default)", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the maximum is one of many of the same height: the data contain no "
         "information about {names}", "The estimates of {names} are arbitrary",
         ("use an informative prior, such as dist.Normal(0, 1), with "
-         "the setting prior=True", "drop the parameters on which no observation "
+         "prior=True (the default)", "drop the parameters on which no observation "
                                                   "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
@@ -195,7 +195,7 @@ class Code(enum.Enum):
 
     K_HAT = (
         "k-hat", "the posterior differs strongly from the normal approximation at its mode (Pareto "
-                 "k-hat, a measure of this difference, is {k:.1f}, above {limit:.1f})",
+                 "k-hat, a measure of this difference, is {k:.2f}, above {limit:.2f})",
         "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
     FEW_EFFECTIVE = (
         "few-effective-draws", "the posterior differs strongly from the normal approximation at "
@@ -284,6 +284,11 @@ class Code(enum.Enum):
         "ess", "the effective sample size of {at} (the number of independent draws that would be "
                "as accurate) is {effective:.0f}, less than {least} for each chain",
         "The mean and quantiles of {at} are inaccurate", ("raise draws",))
+    FEW_DRAWS = (
+        "few-draws", "{draws} draws of each chain are too few to assess whether the chains have "
+        "converged",
+        "Means, standard deviations and quantiles are inaccurate", ("raise draws, such as "
+                                                                    "NUTS(draws=1000)",))
     DRAWS_TAIL = (
         "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat, a measure of the "
         "tail, is {k:.1f} for their squares)",

@@ -23,6 +23,9 @@ def freeze(value: object, name: str = "setting") -> Hashable:
     and edges, dataclasses and named tuples their fields."""
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")
                                          and not np.isscalar(value)):
+        if name in getattr(value, "columns", ()):
+            raise ModelError(f"setting '{name}' is a table that has a column '{name}'. A table is "
+                             "data: give it to fit, model().fit(table)")
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise ModelError(f"setting '{name}' is an array of Python objects, which cannot be "

@@ -293,13 +293,16 @@ def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> 
     eps = np.finfo(u.dtype).eps
     first_step = eps ** (1 / 3) * (1 + np.abs(u))
     share, step = DIFFERENCE_STEP[np.dtype(u.dtype)], first_step
+    slopes = np.full((len(u), len(u)), np.nan)
     for _ in range(2):
         gradients = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
                      for h in np.diag(step)]
         with np.errstate(invalid="ignore"):  # the density may be 0 at an end
-            hessian = np.array([(up - down) / (2 * h)
-                                for (up, down), h in zip(gradients, step, strict=True)], float)
-        hessian = 0.5 * (hessian + hessian.T)
+            found = np.array([(up - down) / (2 * h)
+                              for (up, down), h in zip(gradients, step, strict=True)], float)
+        # along a flat direction the second step may end where the density is 0
+        slopes = np.where(np.isfinite(found).all(1, keepdims=True), found, slopes)
+        hessian = 0.5 * (slopes + slopes.T)
         curved = np.diagonal(hessian) > 0
         step = np.where(curved, share / np.sqrt(np.where(curved, np.diagonal(hessian), 1.0)),
                         first_step)

@@ -60,8 +60,9 @@ def r_hat_limits(x: np.ndarray, r_hats: np.ndarray) -> np.ndarray:
         sizes = np.asarray(effective_sample_size(np.moveaxis(halves, 2, 0)[None]))
         effective_draws.append(sizes.mean((0, 1)))
     chance = chdtri(degrees, CHANCE / r_hats.size) / degrees
-    limits[indices] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
-                              min_limit, max(min_limit, HIGH_R_HAT))
+    with np.errstate(invalid="ignore"):  # of few draws the effective number may be negative
+        limits[indices] = np.clip(np.sqrt(1 + (chance - 1) / np.fmin(*effective_draws)),
+                                  min_limit, max(min_limit, HIGH_R_HAT))
     return limits
 
 

@@ -91,7 +91,7 @@ class _Recorder(Messenger):
             )
         computed = msg["type"] == DETERMINISTIC and name not in dict(self.model.interventions)
         if computed or msg["type"] == "sample":
-            self._check_name(name, where, computed)
+            self._check_name(name, where, computed, bool(msg.get("is_observed")))
             (self._record_computed if computed else self._record_sample)(msg, name, where)
 
     def _set_row_numbers(self, msg: dict, where: str) -> None:
@@ -116,7 +116,7 @@ class _Recorder(Messenger):
         if msg["kwargs"]["rng_key"] is None:
             msg["kwargs"]["rng_key"] = jax.random.key(0)
 
-    def _check_name(self, name: str, where: str, computed: bool) -> None:
+    def _check_name(self, name: str, where: str, computed: bool, observed: bool) -> None:
         if not isinstance(name, str):
             raise ModelError(f"model '{self.model.name}': the name of a site is {name!r}, expected "
                              f'text, such as sample("mean", ...)')
@@ -124,8 +124,9 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: two sites have the name '{name}'. Give each a different "
                              f"name")
         if name in self.model.inputs:
-            raise ModelError(f"{where}: an input has the same name, '{name}'. Rename one of the "
-                             f"two")
+            raise ModelError(f"{where}: an input has the same name, '{name}'. " + (
+                f"Remove obs={name} and the argument '{name}': fit(data) observes the sites that "
+                "have the names of columns" if observed else "Rename one of the two"))
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.is_joint:
                 # without the mask it is a proper draw also where nothing depends on it
@@ -255,6 +256,14 @@ TRACED: dict[type[Exception] | str, str] = {
         "np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of table[z], jax.scipy instead "
         "of scipy",
     "control flow primitive under a `plate`": SCAN,
+    "does not support the context manager protocol":
+        "After `with` comes a call, with parentheses: `with probml.rows():`, or `with "
+        "numpyro.plate(\"name\", size):`",
+    "and 'NoneType'":
+        "An argument whose default is None is a setting of the model, and is None here. If it is a "
+        "column of the data, write the argument without a default",
+    "Invalid type for": "The name of the site comes first, then a "
+        "distribution with its arguments: sample(\"b\", dist.Normal(0, 1))",
     jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
         f"{NO_VALUES}float(), int() and shapes need values. Use jnp.exp(x) instead of math.exp(x), "

@@ -235,10 +235,13 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
             short = True
             findings.append(Finding.of(Code.ESS, owners[worst], effective=-neg_ess,
                                        least=MIN_EFFECTIVE_PER_CHAIN))
-    flat = entries.reshape(chains * draws, -1)
-    worst, k = _largest(np.append(k_of_variance(flat), -np.inf), -np.inf)
-    if k > k_limit(len(flat)):  # draws do not determine its standard deviation
-        findings.append(Finding.of(Code.DRAWS_TAIL, owners[worst], k=k))
+    if draws < MIN_EFFECTIVE_PER_CHAIN:
+        findings.append(Finding.of(Code.FEW_DRAWS, draws=draws))
+    else:
+        flat = entries.reshape(chains * draws, -1)
+        worst, k = _largest(np.append(k_of_variance(flat), -np.inf), -np.inf)
+        if k > k_limit(len(flat)):  # draws do not determine its standard deviation
+            findings.append(Finding.of(Code.DRAWS_TAIL, owners[worst], k=k))
     findings.sort(key=lambda finding: not finding.warns)
     return Verdict(findings, many or bool(stuck) or min_e_bfmi < MIN_E_BFMI, short, max_r_hat)
 

@@ -33,6 +33,7 @@ from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
+from probml.structure.recorder import peel
 from probml.structure.site import Site
 from probml.structure.trace import check_covariances
 from probml.updates.updates import maximise
@@ -266,10 +267,13 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     check_covariances(plan.structure, jax.device_get({**known.given, **params}))
     log_priors = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in log_priors.items() if not np.isfinite(log)), None)
+    invalid = "" if bad is None else _invalid_argument(plan.structure.distribution(
+        bad, {**known.given, **params}))
+    if invalid:
+        raise ModelError(f"model '{plan.structure.model.name}': the prior of '{bad}' has {invalid}")
     reason = (
         f"the log prior density of '{bad}' is {log_priors[bad]} at "
-        f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
-        f"write a constant into the model instead)"
+        f"{shortly(np.asarray(params[bad]).tolist())}"
         if bad is not None
         else f"the log prior density is finite, but the log-likelihood of "
               f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
@@ -280,6 +284,18 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
         f"the initial values: {reason}. Give initial values with positive density, fit(..., "
         f"start={{...}}), or check the data for values that are impossible under the model"
     )
+
+
+def _invalid_argument(fn: dist.Distribution) -> str:
+    """The first argument of a distribution that it does not allow, in words; "": there is none."""
+    for name, constraint in peel(fn)[0].arg_constraints.items():
+        value = getattr(peel(fn)[0], name, None)
+        if value is not None and not bool(jnp.all(constraint(jnp.asarray(value)))):
+            least = np.ravel(np.asarray(value))
+            return (f"the argument {name} = {shortly(least[0] if least.size == 1 else least)}, "
+                    f"which must be {domains.of(constraint).description}. Correct it. For a "
+                    "constant write the number instead of a site")
+    return ""
 
 
 @jit(static_argnums=(0, 1), seldom=ONCE)

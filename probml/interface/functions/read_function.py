@@ -308,8 +308,9 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
         return ReadModel(model, data)
     except Exception:
         pass
+    columns = frames.names_of(data) if frames.is_table(data) else ()
     raise frames.missing_input(model.name, name,
-                               frames.names_of(data) if frames.is_table(data) else ())
+                               [column for column in columns if column not in model.inputs])
 
 
 def _check_data(model: Bound, survey: Survey, arguments: Mapping, given: Mapping) -> None:

@@ -57,6 +57,9 @@ MAX_INTERVALS = 40  # entries in a picture of estimates
 def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
     path = as_new_file(path, "report(path)")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ModelError(f"report(path): the page is HTML, but the file is '{path.name}'. Name it "
+                         f"'{path.stem}.html'; a browser prints it as PDF")
     fit = subject.fit
     summary, full_table = subject.summary(), fit.summary()
     replicates = _replicate(subject)
