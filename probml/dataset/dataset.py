@@ -403,6 +403,12 @@ class Data(NamedTuple):
         mask = mask if time is None else np.moveaxis(mask, 1 + time, 1)
         return mask.reshape(self.table.rows, steps, -1)
 
+    def without_values(self) -> list[str]:
+        """The columns whose cells are all missing, where no site that depends on them is observed:
+        they are none of the model's latent variables."""
+        return [name for name in self.table.without_values
+                if not self.table.columns.keys() & set(self.descendants(name))]
+
     def descendants(self, name: str) -> list[str]:
         """The sites and deterministic sites that depend on a site, directly or through others, the
         nearest first."""

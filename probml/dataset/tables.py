@@ -93,6 +93,7 @@ class Table:
     values: dict[str, np.ndarray]  # sites outside rows that were given
     labels: dict[str, tuple]  # site -> labels in code order, for sites that came with labels
     index: object | None  # the index of a DataFrame
+    without_values: tuple[str, ...] = ()  # sites inside rows, given with all cells missing
 
 
 def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] = (),
@@ -131,15 +132,17 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     raws |= {name: _shaped(expected[name], raws[name]) for name in sites}
     n = _agreed(counts, rows, height,
                 [name for name, e in expected.items() if e.rows] + list(inputs), model)
-    columns, values, new_labels = {}, {}, {}
+    columns, values, new_labels, without_values = {}, {}, {}, []
     for name in sites:
         column, names = _site(expected[name], raws[name], labels.get(name), has_fit)
         if names is not None:
             new_labels[name] = names
         if column is not None:
             (columns if by_row[name] else values)[name] = column if by_row[name] else column.values
+        elif by_row[name]:
+            without_values.append(name)
     covariates = {name: _complete(f"the input '{name}'", raws[name], SITE_HINT) for name in inputs}
-    return Table(n, columns, covariates, values, new_labels, index)
+    return Table(n, columns, covariates, values, new_labels, index, tuple(without_values))
 
 
 def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarray | None:

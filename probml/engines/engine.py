@@ -454,11 +454,11 @@ def checked(engine: object, verb: str = "") -> Engine:
     argument = f"engine={shortly(engine)}"
     call = f"{verb}({argument})" if verb else argument
     if not isinstance(engine, Engine):
-        is_class = isinstance(engine, type) and issubclass(engine, Engine)
-        remedy = (", without quotes" if isinstance(engine, str) else
-                  f". Call the class, {engine.__name__}()" if is_class else
-                  ". Give all observations as one mapping, fit({'x': x, 'y': y})"
-                  if hasattr(engine, "shape") else "")
+        remedy = ", without quotes" * isinstance(engine, str)
+        if isinstance(engine, type) and issubclass(engine, Engine):
+            remedy = f". Call the class, {engine.__name__}()"
+        elif hasattr(engine, "shape"):
+            remedy = ". Give all observations as one mapping, fit({'x': x, 'y': y})"
         raise ModelError(f"{call} is not an engine. Expected an engine, such as probml.EM(), "
                          f"probml.Exact() or probml.NUTS(), or None{remedy}")
     try:

@@ -151,6 +151,10 @@ class Code(enum.Enum):
         ("use an informative prior, such as dist.Normal(0, 1), with "
          "prior=True (the default)", "drop the parameters on which no observation "
                                                   "depends"))
+    NO_VALUES = (
+        "no-values", "all values of {at} are missing",
+        "Parameters on which only {at} depends have their prior distributions",
+        ("check the column", "drop the column"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
         "identified separately", "The data determine only the total variance; how it is divided "

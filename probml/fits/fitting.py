@@ -243,17 +243,17 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
         problem = reduce_rows_by_member(first, reduce_rows(first, problem, second_moments))
         rows = problem.rows
         for engine in ladder:
+            later = ladder[ladder.index(engine) :]
             try:
                 if engine is not first and engine.prepare_data(obs) is not data:
-                    return _run(obs, ladder[ladder.index(engine) :], weight, seed, start, place,
-                                asked, mode_is_atypical, posterior_points)
+                    return _run(obs, later, weight, seed, start, place, asked, mode_is_atypical,
+                                posterior_points)
                 with one_thread(plan.largest_matrix):
                     outcome = (engine if plan.free else Exact()).run(problem)
                 outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
-                run_later = functools.partial(_run_later_engines, obs,
-                                              ladder[ladder.index(engine) :], weight, seed, place)
+                run_later = functools.partial(_run_later_engines, obs, later, weight, seed, place)
                 if run := run_later(outcome):
                     return run
                 if (plan.latents or plan.groupings) and not plan.sampled:
@@ -268,6 +268,8 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                         *find_singular_designs(plan, outcome.posterior, outcome.params, known,
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
+                outcome = outcome.noting(*(Finding.of(Code.NO_VALUES, name) for name in
+                                           data.without_values() if not problem.in_parts))
                 _refuse_undefined(problem, outcome)
                 # an optimisation by batches or an optax optimiser compares no log densities
                 compares = not (problem.in_parts or engine.capabilities.batch
@@ -311,10 +313,7 @@ def _run_later_engines(obs: dataset.Data, ladder: tuple, weight: np.ndarray | No
 
 
 def _refuse_undefined(problem: Problem, outcome: Outcome) -> None:
-    """
-    Raises:
-        Refusal: an estimate or a posterior mean is not a number (NaN), so that a draw is.
-    """
+    """Raises Refusal if an estimate or a posterior mean is not a number (NaN)."""
     if outcome.status in (Status.COLLAPSED, Status.DIVERGED):
         return
     undefined = next((name for name, value in outcome.params.items()
