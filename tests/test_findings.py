@@ -76,7 +76,7 @@ def test_a_finding_names_entry_problem_consequence_remedies_and_code():
     assert str(found) == (
         "The estimate of 'w[1, 2]' is at the boundary of its possible values (0). Most of the "
         "posterior mass lies away from the boundary, and standard errors are not defined at the "
-        "boundary. Remedies: fit with probml.NUTS(); use a prior whose density is 0 at the boundary. "
+        "boundary. Remedies: fit with engine=probml.NUTS(); use a prior whose density is 0 at the boundary. "
         "[boundary]")
 
 

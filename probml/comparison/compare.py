@@ -275,8 +275,8 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
             raise DataError(
                 f"compare: '{first.name}' has the observed sites {listed(sorted(ours))}, but "
                 f"'{other.name}' has {listed(sorted(theirs))}, and densities of different "
-                "variables cannot be compared. Give all models the same observed sites; other "
-                "columns can be inputs"
+                "variables cannot be compared. Give all models the same observed sites (other "
+                "columns can be inputs), or compare predictions of one, target=site"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])

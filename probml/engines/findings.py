@@ -93,7 +93,7 @@ class Code(enum.Enum):
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
         "This happens if all effects can be equal, the rows can be fitted exactly, or a mixture "
         "component can shrink onto a single row. The returned estimates are arbitrary",
-        ("fit with probml.NUTS()",
+        ("fit with engine=probml.NUTS()",
          f"use a prior {ZERO_AT_ZERO}, with prior=True (the default)"),
         ConvergenceWarning)
 
@@ -103,14 +103,14 @@ class Code(enum.Enum):
         "boundary", "the estimate of {at} is at the boundary of its possible values ({end}{count})",
         "Most of the posterior mass lies away from the boundary, and standard errors are not "
         "defined at the boundary",
-        ("fit with probml.NUTS()", "use a prior whose density is 0 at the boundary"))
+        ("fit with engine=probml.NUTS()", "use a prior whose density is 0 at the boundary"))
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
         "if this standard deviation is 0{how}",
         "The data show no such variation between groups, or from step to step; lme4 reports this "
         "as 'boundary (singular) fit'",
         ("use the simpler model without this variation, which predicts the same",
-         f"for an interval of {{at}} fit with probml.NUTS() and a prior {ZERO_AT_ZERO}"))
+         f"for an interval of {{at}} fit with engine=probml.NUTS() and a prior {ZERO_AT_ZERO}"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
         "this residual variance is 0{how} (a Heywood case)",
@@ -123,20 +123,20 @@ class Code(enum.Enum):
         "The data do not support so many correlated effects; lme4 reports this as 'boundary "
         "(singular) fit'",
         ("drop one of the effects", "model the effects without correlations",
-         "fit with probml.NUTS()"))
+         "fit with engine=probml.NUTS()"))
     SPURIOUS_MAXIMUM = (
         "spurious-maximum", "hardly any random start reached the returned optimum. Instead, "
                             "{starts} starts reached another optimum, at which the log density is "
                             "lower by {lower:.2g} and {at} is {factor:.2g} times as large",
         "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
         "near it",
-        ("fit with probml.NUTS()", f"use a prior for {{at}} {ZERO_AT_ZERO}"))
+        ("fit with engine=probml.NUTS()", f"use a prior for {{at}} {ZERO_AT_ZERO}"))
     EQUAL_ENTRIES = (
         "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} (counted "
         "from 0) are equal",
         "Possible causes are two mixture components that are the same, or an ordered category that "
         "the data never contain",
-        ("use fewer components or levels", "fit with probml.NUTS()",
+        ("use fewer components or levels", "fit with engine=probml.NUTS()",
          "use a prior that separates the entries"))
     NOT_IDENTIFIED = (
         "not-identified", "the maximum is one of many of the same height: the log density does not "
@@ -168,24 +168,24 @@ class Code(enum.Enum):
         "few-groups", "the number of entries (groups) of {at} is only {count:.3g}. Their standard "
                       "deviation {scale} is known only to a factor of about {factor:.2g}",
         "The standard errors of the effects are computed with {scale} fixed at its estimate, and "
-        "are too small", ("fit with probml.NUTS()",))
+        "are too small", ("fit with engine=probml.NUTS()",))
     SEVERAL_OPTIMA = (
         "several-optima", "the log density has several local maxima: from another start the "
         "optimiser reached a maximum {height}, at which {at} is {there:.3g} instead of {here:.3g}",
         "The estimates describe only one of these maxima",
-        ("fit with probml.NUTS()", "use a prior that excludes the other optima, such as "
+        ("fit with engine=probml.NUTS()", "use a prior that excludes the other optima, such as "
                                    "dist.HalfNormal(1) for a positive parameter"))
     SEVERAL_MODES = (
         "several-modes", "the posterior has several modes. From another start the optimiser "
                          "reached a mode {away:.2g} standard deviations away, at which the log "
                          "density is lower by {lower:.2g} ({where})",
         "The approximation covers only one of these modes",
-        ("fit with probml.NUTS()", "use a prior that excludes the other optima, such as "
+        ("fit with engine=probml.NUTS()", "use a prior that excludes the other optima, such as "
                                    "dist.HalfNormal(1) for a positive parameter"))
     ONE_MODE = (
         "one-mode", "the posterior has {count} modes, and the approximation covers only one of "
         "these",
-        "The probability mass at the other modes is missing", ("fit with probml.NUTS()",))
+        "The probability mass at the other modes is missing", ("fit with engine=probml.NUTS()",))
     RANGE_END = (
         "range-end", "{setting} {problem}",
         "The best value may lie outside the range", ("give a wider range",))
@@ -193,23 +193,25 @@ class Code(enum.Enum):
         "rough-integral", "the integral over {names} ({method}) is inaccurate: {finer} changes the "
         "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased, because the "
                                              "integral is computed from too few points",
-        ("fit with probml.NUTS()",))
+        ("fit with engine=probml.NUTS()",))
 
     # The posterior
 
     K_HAT = (
         "k-hat", "the posterior differs strongly from the normal approximation at its mode (Pareto "
                  "k-hat, a measure of this difference, is {k:.2f}, above {limit:.2f})",
-        "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
+        "The result is unreliable: means and intervals may be wrong",
+        ("fit with engine=probml.NUTS()",))
     FEW_EFFECTIVE = (
         "few-effective-draws", "the posterior differs strongly from the normal approximation at "
         "its mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
-        "The result is unreliable: means and intervals may be wrong", ("fit with probml.NUTS()",))
+        "The result is unreliable: means and intervals may be wrong",
+        ("fit with engine=probml.NUTS()",))
     LONG_TAIL = (
         "long-tail", "the posterior of {at} has a long tail (Pareto k-hat, a measure of the tail, "
                      "is {k:.1f}). The weighted draws do not determine its standard deviation",
         "The result is unreliable: the standard deviation of {at} may be wrong",
-        ("fit with probml.NUTS()",))
+        ("fit with engine=probml.NUTS()",))
     HEAVY_TAIL = (
         "heavy-tail", "the posterior of {at} has a heavy tail, like a Cauchy distribution",
         "The posterior mean and standard deviation of {at} may not exist",
@@ -217,12 +219,12 @@ class Code(enum.Enum):
     WIDER = (
         "wider-posterior", "the posterior of {at} is much wider than the normal approximation at "
         "its mode, and may have further modes", "The result is unreliable: means and intervals of "
-        "{at} may be wrong", ("fit with probml.NUTS()",))
+        "{at} may be wrong", ("fit with engine=probml.NUTS()",))
     GUIDE_FAR = (
         "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat, "
         "a measure of this difference, is {k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
-        ("fit with probml.NUTS()", "in SVI, raise steps"))
+        ("fit with engine=probml.NUTS()", "in SVI, raise steps"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "Further steps would still change the estimates",
@@ -245,12 +247,12 @@ class Code(enum.Enum):
                    "such as the logarithms of standard deviations ({problem})",
         "A possible cause is a standard deviation that can shrink to 0, of the prior of another "
         "parameter",
-        ("fit with probml.NUTS()",))
+        ("fit with engine=probml.NUTS()",))
     MODE_FAR_FROM_MEAN = (
         "mode-far-from-mean", "the posterior mean of {at} is {away:.1f} posterior standard "
         "deviations away from the point estimate",
         "The posterior is skewed: the point estimate and its standard errors may mislead",
-        ("fit with probml.Laplace()", "fit with probml.NUTS()"))
+        ("fit with probml.Laplace()", "fit with engine=probml.NUTS()"))
 
     # Chains of a sampler
 
@@ -351,7 +353,7 @@ class Code(enum.Enum):
                        "", (), None)
     POINT = (
         "point", "the result is a point estimate without a posterior, because {reason}", "",
-        ("fit with probml.Laplace()", "fit with probml.NUTS()"), None)
+        ("fit with probml.Laplace()", "fit with engine=probml.NUTS()"), None)
     IMPROVED = ("improved", "a second optimisation, started from {where}, raised the objective by "
                             "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "
