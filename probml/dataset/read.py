@@ -194,8 +194,7 @@ def _read_input(model: Bound, frame: dict[str, ArrayLike], name: str, rows: int 
             raise DataError(f"model '{model.name}': '{name}' has no value. By its annotation, "
                             f"{name}: {kind.__name__}, it is one value for all rows, such as the "
                             f"size of a plate. Give it to the model, {model.name}({name}=...)")
-        others = [column for column in _columns(frame) if column not in model.inputs]
-        raise frames.missing_input(model.name, name, others if frames.is_table(frame) else ())
+        tables.read(frame, {}, list(model.inputs), model=model.name, rows=rows)  # raises, naming it
     value = ragged.of_column(frame[name])
     array = ragged.padded(name, value, as_nan=False)
     padded = array is not value

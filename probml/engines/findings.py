@@ -155,6 +155,13 @@ class Code(enum.Enum):
         "no-values", "all values of {at} are missing",
         "Parameters on which only {at} depends have their prior distributions",
         ("check the column", "drop the column"))
+    PRIOR_BEYOND = (
+        "prior-beyond-support", "{at} is the {argument} of '{site}', which must be {bounds}, but "
+        "the prior of {at} also has other values",
+        "The fit leaves these values out, as if the prior were truncated there; simulations from "
+        "the prior do not",
+        ("write a prior with the right support, such as dist.HalfNormal(10) for a positive "
+         "parameter",))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
         "identified separately", "The data determine only the total variance; how it is divided "

@@ -46,6 +46,7 @@ from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits.cluster import Cluster
 from probml.fits.double import least_precise, retry_in_float64
 from probml.fits.latent_findings import (
+    find_doubtful_statements,
     find_few_groups,
     find_single_row_groups,
     find_singular_designs,
@@ -268,8 +269,7 @@ def _run(obs: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
                         *find_singular_designs(plan, outcome.posterior, outcome.params, known,
                                                rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
-                outcome = outcome.noting(*(Finding.of(Code.NO_VALUES, name) for name in
-                                           data.without_values() if not problem.in_parts))
+                outcome = outcome.noting(*find_doubtful_statements(plan, data, problem.in_parts))
                 _refuse_undefined(problem, outcome)
                 # an optimisation by batches or an optax optimiser compares no log densities
                 compares = not (problem.in_parts or engine.capabilities.batch

@@ -5,6 +5,8 @@ residual variance, as a Heywood case of factor analysis; and integrals that chan
 Findings on identifiability in models with effects of groups: groups of one row each, whose
 standard deviation and the residual one are not identified separately; singular designs, in which
 rows depend on sums of effects alone; and standard deviations estimated from few effects.
+
+Findings on the data and the function: columns without values, and priors beyond a support.
 """
 
 import math
@@ -38,6 +40,7 @@ from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
 from probml.posteriors.random_effects import Effects
+from probml.structure.checks import find_priors_beyond
 from probml.structure.indices import Index
 
 SHRINK_FACTOR = 1e-3  # of a standard deviation, at which it is in effect 0
@@ -75,6 +78,15 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
     if plan.groupings and plan.groupings[0].nodes and isinstance(rows, Rows):
         outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
+
+
+def find_doubtful_statements(plan: Plan, data: Data, in_parts: bool) -> list[Finding]:
+    """Findings on what was given and written: columns without values, unless the rows are read in
+    parts, and priors of values that a parameter cannot have."""
+    columns = [] if in_parts else data.without_values()
+    return [*(Finding.of(Code.NO_VALUES, name) for name in columns),
+            *(Finding.of(Code.PRIOR_BEYOND, name, site=site, argument=argument, bounds=bounds)
+              for name, site, argument, bounds in find_priors_beyond(plan.structure.sites))]
 
 
 def reject_rough_integral(problem: Problem, outcome: Outcome) -> Outcome:

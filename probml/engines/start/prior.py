@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError, Refusal, listed, name_in_function, shortly
@@ -273,7 +274,8 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
         raise ModelError(f"model '{plan.structure.model.name}': the prior of '{bad}' has {invalid}")
     reason = (
         f"the log prior density of '{bad}' is {log_priors[bad]} at "
-        f"{shortly(np.asarray(params[bad]).tolist())}"
+        f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
+        f"write a constant into the model instead)"
         if bad is not None
         else f"the log prior density is finite, but the log-likelihood of "
               f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
@@ -290,7 +292,8 @@ def _invalid_argument(fn: dist.Distribution) -> str:
     """The first argument of a distribution that it does not allow, in words; "": there is none."""
     for name, constraint in peel(fn)[0].arg_constraints.items():
         value = getattr(peel(fn)[0], name, None)
-        if value is not None and not bool(jnp.all(constraint(jnp.asarray(value)))):
+        if value is not None and not constraints.is_dependent(constraint) and not bool(
+                jnp.all(constraint(jnp.asarray(value)))):
             least = np.ravel(np.asarray(value))
             return (f"the argument {name} = {shortly(least[0] if least.size == 1 else least)}, "
                     f"which must be {domains.of(constraint).description}. Correct it. For a "
