@@ -268,14 +268,16 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     check_covariances(plan.structure, jax.device_get({**known.given, **params}))
     log_priors = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in log_priors.items() if not np.isfinite(log)), None)
-    invalid = "" if bad is None else _invalid_argument(plan.structure.distribution(
-        bad, {**known.given, **params}))
-    if invalid:
-        raise ModelError(f"model '{plan.structure.model.name}': the prior of '{bad}' has {invalid}")
+    invalid = "" if bad is None else _invalid_argument(
+        plan.structure.distribution(bad, {**known.given, **params}))
+    if bad is not None and invalid and not plan.structure.sites[bad].parents:
+        raise ModelError(f"model '{plan.structure.model.name}': the prior of '{bad}' has "
+                         f"{invalid}. Correct it. For a constant write the number instead of a "
+                         "site")
+    width = "a distribution with scale 0 has no density; write a constant into the model instead"
     reason = (
         f"the log prior density of '{bad}' is {log_priors[bad]} at "
-        f"{shortly(np.asarray(params[bad]).tolist())} (a distribution with scale 0 has no density; "
-        f"write a constant into the model instead)"
+        f"{shortly(np.asarray(params[bad]).tolist())} ({invalid or width})"
         if bad is not None
         else f"the log prior density is finite, but the log-likelihood of "
               f"{listed(name_in_function(name, plan.structure.sites) for name in plan.observed)} "
@@ -294,10 +296,9 @@ def _invalid_argument(fn: dist.Distribution) -> str:
         value = getattr(peel(fn)[0], name, None)
         if value is not None and not constraints.is_dependent(constraint) and not bool(
                 jnp.all(constraint(jnp.asarray(value)))):
-            least = np.ravel(np.asarray(value))
-            return (f"the argument {name} = {shortly(least[0] if least.size == 1 else least)}, "
-                    f"which must be {domains.of(constraint).description}. Correct it. For a "
-                    "constant write the number instead of a site")
+            values = np.ravel(np.asarray(value))
+            return (f"the argument {name} = {shortly(values[0] if values.size == 1 else values)}, "
+                    f"which must be {domains.of(constraint).description}")
     return ""
 
 
