@@ -16,6 +16,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
@@ -30,6 +31,8 @@ from probml.evidence.random_effects import quadrature_gain
 from probml.factors.naturals import log_prior
 from probml.factors.random_effects import information
 from probml.factors.random_effects.information import Information, Paired
+from probml.families import domains
+from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
 from probml.numerics.compiling import ONCE, jit
@@ -40,8 +43,8 @@ from probml.plan.hierarchy import scale_parameters
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
 from probml.posteriors.random_effects import Effects
-from probml.structure.checks import find_priors_beyond
 from probml.structure.indices import Index
+from probml.structure.site import Site
 
 SHRINK_FACTOR = 1e-3  # of a standard deviation, at which it is in effect 0
 # nats per group between the log evidence and that with more nodes that need no warning
@@ -86,7 +89,21 @@ def find_doubtful_statements(plan: Plan, data: Data, in_parts: bool) -> list[Fin
     columns = [] if in_parts else data.without_values()
     return [*(Finding.of(Code.NO_VALUES, name) for name in columns),
             *(Finding.of(Code.PRIOR_BEYOND, name, site=site, argument=argument, bounds=bounds)
-              for name, site, argument, bounds in find_priors_beyond(plan.structure.sites))]
+              for name, site, argument, bounds in _find_priors_beyond(plan.structure.sites))]
+
+
+def _find_priors_beyond(sites: Mapping[str, Site]) -> list[tuple[str, str, str, str]]:
+    """The unbounded parameters that are themselves an argument with bounds, such as a standard
+    deviation: (parameter, site, argument, what it must be)."""
+    found = []
+    for site in sites.values():
+        constraints = getattr(getattr(dist, site.kind, None), "arg_constraints", {})
+        for argument, uses in site.uses.items():
+            domain = domains.of(constraints[argument]) if argument in constraints else None
+            found += [(name, site.name, argument, domain.description) for name, use in uses.items()
+                      if domain is not None and domain.bounds and not use.coordinate
+                      and use.level <= Level.MOVED and sites[name].domain.unbounded]
+    return found
 
 
 def reject_rough_integral(problem: Problem, outcome: Outcome) -> Outcome:

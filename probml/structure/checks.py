@@ -6,12 +6,9 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 
 from probml.errors import ModelError, counted
-from probml.families import domains
 from probml.jaxpr import exchangeability
-from probml.jaxpr.levels import Level
 from probml.jaxpr.program import ClosedJaxpr, Literal, jaxpr_of
 from probml.language.language import Bound
 from probml.structure.recorder import SEVERAL, failed
@@ -167,17 +164,3 @@ def _check_events(model: Bound, sites: Mapping[str, Site], events: Mapping[str, 
                 f"{event} for {counted(rows, 'row')}. So .to_event() has made the rows a part of "
                 f"the event. {advice}"
             )
-
-
-def find_priors_beyond(sites: Mapping[str, Site]) -> list[tuple[str, str, str, str]]:
-    """The unbounded parameters that are themselves an argument with bounds, such as a standard
-    deviation: (parameter, site, argument, what it must be)."""
-    found = []
-    for site in sites.values():
-        constraints = getattr(getattr(dist, site.kind, None), "arg_constraints", {})
-        for argument, uses in site.uses.items():
-            domain = domains.of(constraints[argument]) if argument in constraints else None
-            found += [(name, site.name, argument, domain.description) for name, use in uses.items()
-                      if domain is not None and domain.bounds and not use.coordinate
-                      and use.level <= Level.MOVED and sites[name].domain.unbounded]
-    return found
