@@ -260,9 +260,9 @@ TRACED: dict[type[Exception] | str, str] = {
         "After `with` comes a call, with parentheses: `with probml.rows():`, or `with "
         "numpyro.plate(\"name\", size):`",
     "and 'NoneType'":
-        "An argument whose default is None is a setting of the model, and is None here. If it is a "
-        "column of the data, write the argument without a default",
-    "Invalid type for": "The name of the site comes first, then a "
+        "A value is None here. An argument whose default is None is a setting of the model. If it "
+        "is a column of the data, write the argument without a default",
+    "Invalid type for 'fn'": "The name of the site comes first, then a "
         "distribution with its arguments: sample(\"b\", dist.Normal(0, 1))",
     jax.errors.TracerIntegerConversionError: NO_INDEX, "converted to a scalar index": NO_INDEX,
     jax.errors.ConcretizationTypeError:
